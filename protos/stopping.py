@@ -1,0 +1,104 @@
+"""The stopping rule, declared in a plan, applied by the engine host, re-derived by the evaluator.
+
+It lives in the contract because both rooms must compute exactly the same thing. Pure, stdlib only.
+
+The data are log-ratios d_i of pairs, positive when B is better. Which side runs first is drawn at
+random in each pair, so if B's true effect is a constant theta, d_i - theta is symmetric about 0 given
+everything before and given its size, whatever the drift, autocorrelation or tails of the machine's
+noise. For any lambda, exp(lambda x) / cosh(lambda x) = 1 + tanh(lambda x) then has expectation 1, so
+
+    E_n(theta) = mean over lambda of  prod_i (1 + tanh(lambda (d_i - theta)))
+
+is a non-negative martingale started at 1, and by Ville's inequality exceeds 1/alpha ever with
+probability at most alpha. It falls in theta, so the set of theta it has not rejected is an interval
+that is valid at any stopping time. (Self-normalised martingales: de la Pena 1999; e-processes:
+Ramdas et al. 2023.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+from protos.trial import StopRule
+
+# Bets, per unit of log-ratio: tuned to true gains of about 1 %, 4 % and 25 % in noise of a few per cent.
+BETS = (8.0, 30.0, 120.0)
+_BRACKET = 8.0  # log-ratios beyond e^8 are not told apart
+Decision = Literal["faster", "slower", "no_gain", "continue", "inconclusive"]
+
+
+def log_e_value(ratios: Sequence[float], theta: float, sign: float = 1.0) -> float:
+    """log E_n(theta) of the bet that the effect is above (sign=1) or below (sign=-1) theta.
+
+    ratios: log-ratios, one a pair, in time order. Returns 0.0 for no data.
+    """
+    logs = [_log_wealth(ratios, theta, sign * bet) for bet in BETS]
+    top = max(logs)
+    return top + math.log(sum(math.exp(value - top) for value in logs) / len(BETS))
+
+
+def _log_wealth(ratios: Sequence[float], theta: float, bet: float) -> float:
+    total = 0.0
+    for ratio in ratios:
+        # log(1 + tanh z) = log 2 - log(1 + exp(-2z)), without overflow.
+        z = bet * (ratio - theta)
+        total += math.log(2.0) - (_softplus(-2.0 * z))
+    return total
+
+
+def _softplus(x: float) -> float:
+    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
+
+
+def lower_bound(ratios: Sequence[float], alpha: float) -> float | None:
+    """Largest theta rejected from below at level alpha, valid at any time; None: no bound yet."""
+    return _bound(ratios, alpha, 1.0)
+
+
+def upper_bound(ratios: Sequence[float], alpha: float) -> float | None:
+    """Smallest theta rejected from above at level alpha, valid at any time; None: no bound yet."""
+    return _bound(ratios, alpha, -1.0)
+
+
+def _bound(ratios: Sequence[float], alpha: float, sign: float) -> float | None:
+    if not ratios:
+        return None
+    need = math.log(1.0 / alpha)
+    # `inside` is rejected (far on the losing side), `outside` is not.
+    rejected, kept = -_BRACKET * sign, _BRACKET * sign
+    if log_e_value(ratios, rejected, sign) < need:
+        return None
+    for _ in range(40):
+        middle = 0.5 * (rejected + kept)
+        if log_e_value(ratios, middle, sign) >= need:
+            rejected = middle
+        else:
+            kept = middle
+    return rejected
+
+
+def estimate(ratios: Sequence[float]) -> float:
+    """The effect as printed beside the interval: the median log-ratio. Raises on no data."""
+    if not ratios:
+        raise ValueError("no pairs to estimate from")
+    ordered = sorted(ratios)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
+
+
+def decide(ratios: Sequence[float], rule: StopRule) -> Decision:
+    """What the rule says after these pairs. `continue` until min_pairs; never after max_pairs."""
+    n = len(ratios)
+    last = n >= rule.max_pairs
+    if n < rule.min_pairs or (rule.mode == "fixed" and not last):
+        return "inconclusive" if last else "continue"
+    need = math.log(1.0 / rule.alpha)
+    if log_e_value(ratios, 0.0, 1.0) >= need:
+        return "faster"
+    if log_e_value(ratios, 0.0, -1.0) >= need:
+        return "slower"
+    if log_e_value(ratios, rule.min_effect, -1.0) >= need:
+        return "no_gain"
+    return "inconclusive" if last else "continue"
