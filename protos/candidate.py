@@ -57,7 +57,9 @@ class Candidate(Value, frozen=True, tag="candidate"):
     @property
     def id(self) -> str:
         """`c` + 12 hex digits of what the change is (not of who made it or why)."""
-        return short_id("c", self.campaign, self.base, self.files, self.knobs, self.builds, self.arm)
+        return short_id(
+            "c", self.campaign, self.base, self.files, self.knobs, self.builds, self.arm
+        )
 
 
 class Check(Value, frozen=True, tag="check"):
@@ -72,7 +74,9 @@ class Check(Value, frozen=True, tag="check"):
     ok: bool
     reason: str = ""
     rung: str = "warm"  # hot | warm | cold
-    scope: str = "module_level"  # knob | scheduler_function | model_function | module_level | native | none
+    scope: str = (
+        "module_level"  # knob | scheduler_function | model_function | module_level | native | none
+    )
     changed: tuple[str, ...] = ()
     libraries: dict[str, str] = {}
     check_s: float = 0.0

@@ -96,7 +96,9 @@ def parse_objective(text: str) -> Objective:
     for part in [p for p in rest.split(" and ") if p.strip()]:
         found = _LIMIT.match(part)
         if not found:
-            raise ValueError(f"cannot read the limit {part.strip()!r}: write for example ttft_ms_p99 <= 300")
+            raise ValueError(
+                f"cannot read the limit {part.strip()!r}: write for example ttft_ms_p99 <= 300"
+            )
         name, sign, bound = found.groups()
         value = float(bound)
         limits.append(Limit(name, at_most=value) if sign == "<=" else Limit(name, at_least=value))

@@ -12,15 +12,38 @@ from protos.target import Objective, Target, Workload
 JUDGE_VERSION = "1"
 Tier = Literal["fast", "slow", "cold"]
 Word = Literal["faster", "slower", "no_gain", "inconclusive", "incorrect", "invalid", "not_engaged"]
-WORDS: tuple[Word, ...] = ("faster", "slower", "no_gain", "inconclusive", "incorrect", "invalid", "not_engaged")
+WORDS: tuple[Word, ...] = (
+    "faster",
+    "slower",
+    "no_gain",
+    "inconclusive",
+    "incorrect",
+    "invalid",
+    "not_engaged",
+)
 
 
 def trial_id(
-    candidate: str, side_a: str, target: Target, workload: Workload, objective: Objective, tier: str, purpose: str = ""
+    candidate: str,
+    side_a: str,
+    target: Target,
+    workload: Workload,
+    objective: Objective,
+    tier: str,
+    purpose: str = "",
 ) -> str:
     """`t` + 12 hex digits of everything a judgement depends on; repeats are dropped by it."""
     return short_id(
-        "t", candidate, side_a, target, workload, objective, target.device_class, tier, purpose, JUDGE_VERSION
+        "t",
+        candidate,
+        side_a,
+        target,
+        workload,
+        objective,
+        target.device_class,
+        tier,
+        purpose,
+        JUDGE_VERSION,
     )
 
 
