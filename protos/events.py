@@ -104,7 +104,8 @@ class TrialEnded(Value, frozen=True, tag="trial_ended"):
 
 
 class TrialLost(Value, frozen=True, tag="trial_lost"):
-    """engine host, or the scheduler when a lease ran out. Never a verdict; may be granted again."""
+    """engine host; the scheduler when a lease ran out; the evaluator when the evidence doesn't keep
+    to its own plan. Never a verdict; may be granted again."""
 
     campaign: str
     trial: str

@@ -152,7 +152,9 @@ class Script(Value, frozen=True, tag="script"):
     trial: str
     seed: str
     pairs: tuple[PairScript, ...]
-    share: dict[str, float] = {}  # prefix_hit, output_repetition, … of the content, as reported
+    share: dict[str, float] = {}  # prefix_hit, … of the content, as reported
+    tokenizer: str | None = None  # with max_context and the lease, all that the script follows from
+    max_context: int = 0
 
 
 class RequestSample(Value, frozen=True, tag="request_sample"):
