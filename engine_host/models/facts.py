@@ -14,9 +14,9 @@ def facts_of(
 ) -> dict[str, Any]:
     """Facts of a model whose tensors, all bfloat16, have these shapes.
 
-    `bytes_per_pass`: weight bytes that one decode pass must read: every tensor once, but of an
-    embedding that is not also the output layer only one row a token. `kv_bytes_per_token`: what one
-    position adds to a bfloat16 cache. `eos_ids` may be empty; `bos_id` and `chat_template` may be None.
+    `bytes_per_pass`: weight bytes that one decode pass must read: every tensor once, without an
+    embedding that is not also the output layer (one row a token). `kv_bytes_per_token`: what one
+    position adds to a bfloat16 cache. `eos_ids` may be empty, `bos_id` and `chat_template` None.
     """
     params = sum(math.prod(shape) for shape in shapes.values())
     embedding = math.prod(shapes["model.embed_tokens.weight"])

@@ -1,4 +1,4 @@
-"""A model in a Hugging Face folder: config.json, tokenizer.json and safetensors, whole or in shards."""
+"""A model in a Hugging Face folder: config.json, tokenizer.json and safetensors."""
 
 import json
 import math

@@ -59,7 +59,8 @@ def tokenizer_json_from_gguf(field: Callable[[str], Any], where: str) -> str:
         )
     if pre not in _PRE_TOKENIZERS:
         raise ModelError(
-            f"{where}: text splitting '{pre}' is not supported (supported: {', '.join(_PRE_TOKENIZERS)})"
+            f"{where}: text splitting '{pre}' is not supported "
+            f"(supported: {', '.join(_PRE_TOKENIZERS)})"
         )
     tokens, types = field("tokenizer.ggml.tokens"), field("tokenizer.ggml.token_type")
     merges = [tuple(merge.split(" ", 1)) for merge in field("tokenizer.ggml.merges")]

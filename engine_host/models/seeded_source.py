@@ -16,8 +16,9 @@ _VOCABULARY = 512
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _COMMON_PAIRS = "Ġ t|h e|i n|Ġ a|r e|o n|Ġt he|e r|n d|Ġ s|Ġ w|a t|o u|Ġ o|i s|e s|e d|Ġ c|l l|in g"
 _TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
-    "'<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
 _BASE: dict[str, Any] = {
@@ -107,7 +108,7 @@ class SeededSource:
 
 
 def _tokenizer_json() -> str:
-    merges = [tuple(pair.split(" ")) for pair in _COMMON_PAIRS.split("|")]
+    merges = [(left, right) for left, right in (p.split(" ") for p in _COMMON_PAIRS.split("|"))]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokens = [*_SPECIAL, *letters, *("".join(pair) for pair in merges)]
     tokens += [f"<|reserved_{index}|>" for index in range(len(tokens), _VOCABULARY)]

@@ -43,7 +43,7 @@ class BlockPool:
         return max(0, -(-tokens // self.block_size) - len(sequence.blocks))
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Give a sequence the blocks for this many tokens; False, and no change, if there are too few."""
+        """Give a sequence blocks for this many tokens; False, and no change, if too few are left."""
         missing = self.missing(sequence, tokens)
         if missing > self.available:
             return False
@@ -78,7 +78,7 @@ class BlockPool:
             sequence.known_blocks = index + 1
 
     def release(self, sequence: Sequence) -> None:
-        """Take back a sequence's blocks, so that the end of a prefix is given up before its start."""
+        """Take back a sequence's blocks; the end of a prefix is given up before its start."""
         for block in reversed(sequence.blocks):
             self._users[block] -= 1
             if self._users[block]:

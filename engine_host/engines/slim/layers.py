@@ -15,7 +15,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotate each head by its row's position. x [rows, heads, head_dim], cos and sin [rows, 1, head_dim]."""
+    """Rotate each head by its row's position.
+
+    x [rows, heads, head_dim], cos and sin [rows, 1, head_dim].
+    """
     half = x.shape[-1] // 2
     turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
     return x * cos + turned * sin

@@ -20,7 +20,7 @@ def rotary_tables(
 
 def _frequencies(config: Config) -> torch.Tensor:
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    frequencies = 1.0 / config.rope_theta**exponents
+    frequencies: torch.Tensor = 1.0 / config.rope_theta**exponents
     scaling = config.rope_scaling
     if scaling is None:
         return frequencies

@@ -22,8 +22,8 @@ def choose_tokens(logits: torch.Tensor, sequences: Listing[Sequence]) -> list[in
 def sample(logits: torch.Tensor, temperature: float, top_p: float, draw: float) -> int:
     """One token of the tempered distribution, cut to the fewest tokens that hold `top_p` of it.
 
-    logits [vocab]; `draw`, uniform in [0, 1), decides alone, so a request's tokens depend neither on
-    its neighbours nor on being computed again.
+    logits [vocab]; `draw`, uniform in [0, 1), decides alone, so a request's tokens depend neither
+    on its neighbours nor on being computed again.
     """
     probabilities = torch.softmax(logits.double() / temperature, dim=-1)
     probabilities, order = probabilities.sort(descending=True)
