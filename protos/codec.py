@@ -64,7 +64,7 @@ def encode(message: msgspec.Struct) -> bytes:
 def decode(raw: bytes, accepts: type[T]) -> T:
     """A message of one of the accepted types (a struct or a union). Raises UndecodableError."""
     try:
-        return cast(T, _decoder(accepts).decode(raw))
+        return cast(T, _decoder(cast(Any, accepts)).decode(raw))
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise UndecodableError(f"{error} (body starts {bytes(raw[:80])!r})") from error
 

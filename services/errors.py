@@ -52,7 +52,7 @@ class Conflict(PerpetuneError):
         self.actual = actual
 
 
-class LedgerFull(TroubleError):
+class StorageFull(TroubleError):
     """The broker's storage limit is reached; nothing was written."""
 
 
