@@ -1,0 +1,1 @@
+"""Decides what happens next: admission, racing, leases, promotion, budgets. Owns no engine."""

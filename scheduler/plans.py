@@ -1,0 +1,44 @@
+"""How each tier is measured. Alphas are per direction."""
+
+from __future__ import annotations
+
+from protos.messages import OpenCampaign
+from protos.trial import Limits, Plan, StopRule, Tier
+
+# A lease runs out this long after its trial came to the head of its host's queue.
+EXPIRES_S: dict[str, float] = {"fast": 120.0, "slow": 240.0, "cold": 480.0}
+# What a trial takes until this campaign has measured some of its own.
+GUESS_S: dict[str, float] = {"fast": 1.5, "slow": 8.0, "cold": 40.0}
+
+
+def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
+    """The declared plan of a trial.
+
+    `final` and `random_final` measure, they don't race: always eight starts, and an interval whose
+    two sides share the campaign's alpha. Six starts are the fewest that can decide at 0.05.
+    """
+    objective, policy = opening.objective, opening.policy
+    quality = objective.output_class == "quality"
+    if purpose in ("final", "random_final"):
+        rule = StopRule(policy.alpha_campaign / 2, objective.min_effect, 8, 8, mode="fixed")
+        return Plan("cold", rule, _LONG, starts=8, prove_engagement=False, quality=quality)
+    if tier == "fast":
+        rule = StopRule(0.05, objective.min_effect, 4, 24)
+        return Plan("fast", rule, grade_requests=4, force_rung=policy.force_rung)
+    if tier == "slow":
+        rule = StopRule(0.025, objective.min_effect, 4, 10)
+        return Plan(
+            "slow",
+            rule,
+            _SLOW,
+            grade_requests=8,
+            prove_engagement=False,
+            quality=quality,
+            force_rung=policy.force_rung,
+        )
+    rule = StopRule(0.05, objective.min_effect, 6, 8)
+    return Plan("cold", rule, _LONG, starts=8, prove_engagement=False)
+
+
+_SLOW = Limits(block_s=30.0)
+_LONG = Limits(start_s=60.0, prepare_s=30.0, block_s=30.0)

@@ -1,0 +1,68 @@
+"""Where a candidate stands, from its check and its trials alone."""
+
+from __future__ import annotations
+
+from protos.ids import digest_value
+from scheduler.promotion import CORRECT, shortfall
+from scheduler.state import MAX_ATTEMPTS, Campaign, CandidateState, Stage, TrialState
+
+_FIXED: tuple[Stage, ...] = ("refused", "rebased", "promoted")
+
+
+def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
+    """The stage and why. A voided or lost trial puts the candidate back to before it."""
+    if candidate.stage in _FIXED:
+        return candidate.stage, candidate.reason
+    if candidate.check is None:
+        return "admitted", ""
+    if not candidate.check.ok:
+        return "invalid", candidate.check.reason
+    fast = _trial(campaign, candidate, "fast")
+    if fast is None or fast.status != "ended":
+        return _waiting(fast, "ready")
+    lost = shortfall(fast, campaign.opening.objective)
+    if lost is None and candidate.candidate.arm == "search" and campaign.opening.policy.promote:
+        return _after_fast(campaign, candidate)
+    if fast.word in CORRECT and _audit_due(campaign, candidate):
+        return _waiting(_trial(campaign, candidate, "slow"), "audit")
+    return "done", lost or "fast: faster, and not for promotion"
+
+
+def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
+    slow = _trial(campaign, candidate, "slow")
+    if slow is None or slow.status != "ended":
+        return _waiting(slow, "won_fast")
+    lost = shortfall(slow, campaign.opening.objective)
+    if lost is not None:
+        return "done", lost
+    cold = _trial(campaign, candidate, "cold")
+    if cold is None or cold.status != "ended":
+        return _waiting(cold, "won_slow")
+    lost = shortfall(cold, campaign.opening.objective)
+    return ("won_cold", "") if lost is None else ("done", lost)
+
+
+def drawn_for_audit(candidate: str, share: float) -> bool:
+    """Whether a candidate's id falls into the audited share, the same in every replay."""
+    return int(digest_value(["audit", candidate])[:8], 16) < share * 2**32
+
+
+def _audit_due(campaign: Campaign, candidate: CandidateState) -> bool:
+    slow = _trial(campaign, candidate, "slow")
+    if slow is not None and slow.status == "ended":
+        return False
+    incumbent = campaign.incumbent
+    stale = incumbent is None or candidate.candidate.base != incumbent.id
+    if stale and candidate.candidate.arm != "random":
+        return False  # no engine runs its base any more
+    return drawn_for_audit(candidate.id, campaign.opening.policy.audit_slow_share)
+
+
+def _waiting(trial: TrialState | None, stage: Stage) -> tuple[Stage, str]:
+    if trial is not None and trial.status == "lost" and trial.attempt >= MAX_ATTEMPTS:
+        return "parked", f"{trial.tier}: lost {trial.attempt} times, at last: {trial.reason}"
+    return stage, ""
+
+
+def _trial(campaign: Campaign, candidate: CandidateState, tier: str) -> TrialState | None:
+    return campaign.trials.get(candidate.trials.get(tier, ""))
