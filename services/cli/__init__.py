@@ -1,0 +1,1 @@
+"""The door for people: the `perpetune` command. One file a subcommand, imported when called."""

@@ -1,0 +1,106 @@
+"""The end of a campaign at the command line: report files, the table, what to do next."""
+
+import sys
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from protos.target import METRICS
+from services.blobs import DirectoryBlobs
+from services.cli import words
+from services.local.run_folder import RUNS, RunFolder
+from services.report.record import CampaignRecord
+from services.report.summary import Gain, Summary, summarise
+from services.report.write import write_report
+
+
+def close(folder: RunFolder, record: CampaignRecord, interrupted: bool) -> int:
+    """Write the report, print the table, say what next. Returns the command's exit code."""
+    if record.state == "refused" or record.opening is None:
+        reason = record.reason or "the scheduler never opened the campaign; see its log in "
+        print(f"perpetune: {reason}{'' if record.reason else folder.logs}", file=sys.stderr)
+        return 2
+    summary = summarise(record)
+    write_report(folder.path, record, summary, DirectoryBlobs(folder.blobs))
+    print_table(folder, summary)
+    if record.state == "finished":
+        return 0
+    print(f"paused; {resume_line(folder)}")
+    return 130 if interrupted else 1
+
+
+def resume_line(folder: RunFolder) -> str:
+    """The exact command that goes on with this campaign."""
+    return f"resume with: perpetune tune --resume {short_name(folder)}"
+
+
+def short_name(folder: RunFolder) -> str:
+    """What finds this run again from here: its campaign, or its path where that wouldn't."""
+    usual = folder.path.parent == RUNS and folder.path.name == folder.campaign
+    return folder.campaign if usual else str(folder.path)
+
+
+def print_table(folder: RunFolder, summary: Summary) -> None:
+    """The result as a table: release against start, the random arm, verdicts, where to look."""
+    table = Table(title=f"{summary.campaign}: {summary.state}", title_justify="left", box=None)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows(summary):
+        table.add_row(name, escape(value))
+    name = short_name(folder)
+    table.add_row("report", str(folder.report))
+    table.add_row("numbers", str(folder.summary))
+    table.add_row("next", f"perpetune show CANDIDATE --campaign {name}" if summary.verdicts else "")
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+
+
+def rows(summary: Summary) -> list[tuple[str, str]]:
+    """The table's rows as plain text."""
+    target = summary.target
+    lines = [
+        (
+            "tuned",
+            f"{target.engine} with {target.model} ({target.precision}, {target.device_class})",
+        ),
+        ("for", f"{summary.objective.metric} on workload {summary.workload.name}"),
+        ("release vs start", _gain(summary.gain, no_release(summary))),
+    ]
+    lines += [("", line) for line in _metrics(summary)]
+    lines.append(("random arm vs start", _gain(summary.random_arm, "nothing of it to measure")))
+    lines.append(("verdicts", words.counts(summary.verdicts)))
+    lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
+    for release in summary.releases[1:]:
+        lines.append((f"release {release.number}", f"{release.label} ({release.candidate})"))
+    spent = (
+        f"{words.duration(summary.wall_s)} wall, {words.duration(summary.spend.device_s)} engine"
+    )
+    lines.append(("spent", spent))
+    return lines
+
+
+def no_release(summary: Summary) -> str:
+    """Why there is no gain to print."""
+    if len(summary.releases) <= 1:
+        return "no release: nothing was provably faster, the start stays"
+    return "not measured: the campaign ended before its closing measurement"
+
+
+def _gain(gain: Gain | None, otherwise: str) -> str:
+    if gain is None:
+        return otherwise
+    low = "?" if gain.low is None else f"{gain.low:.3f}"
+    high = "?" if gain.high is None else f"{gain.high:.3f}"
+    return f"{words.ratio(gain.estimate)} [{low}, {high}] of {gain.denominator}"
+
+
+def _metrics(summary: Summary) -> list[str]:
+    """The objective's metric, then the limits': start -> release."""
+    wanted = [summary.objective.metric, *(limit.metric for limit in summary.objective.limits)]
+    names = [name for name in METRICS if name in wanted]
+    return [
+        f"{name}: {words.metric(name, summary.start[name])} -> "
+        f"{words.metric(name, summary.release[name])}"
+        for name in names
+        if name in summary.start and name in summary.release
+    ]

@@ -1,0 +1,57 @@
+"""`perpetune`: picks the subcommand and turns expected errors into one line and an exit code.
+
+Exit codes: 0 done, 1 the campaign or a check failed, 2 the command can't be carried out as given,
+130 interrupted.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from services.errors import PerpetuneError
+
+# Name -> what `--help` says. The module services.cli.<name> is imported only when it is called,
+# so that `perpetune --help` is there at once.
+COMMANDS = {
+    "tune": "improve an engine for a model and a workload, and keep what is provably faster",
+    "status": "what a campaign is doing, or how it ended",
+    "report": "write a campaign's summary.json and report.html again, and print its table",
+    "show": "one candidate: its change, its verdicts, their evidence, its trace",
+    "doctor": "what this machine can do, and what is missing",
+    "bench": "measure Perpetune itself: start (rungs) or rate (experiments an hour)",
+}
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="perpetune", description="Keeps an inference engine tuned.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, help_line in COMMANDS.items():
+        command = commands.add_parser(name, help=help_line, description=help_line)
+        if name == chosen:
+            importlib.import_module(f"services.cli.{name}").add_arguments(command)
+    options = parser.parse_args(argv)
+    module = importlib.import_module(f"services.cli.{options.command}")
+    try:
+        return int(module.run(options))
+    except PerpetuneError as error:
+        print(f"perpetune: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; nobody is left to tell
+        return 1
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,104 @@
+"""From the words of the command line to an `OpenCampaign`; wrong words get a reason."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from protos.messages import OpenCampaign, Policy
+from protos.target import (
+    ENGINES,
+    WORKLOADS,
+    Budget,
+    Objective,
+    Target,
+    Workload,
+    parse_duration_s,
+    parse_objective,
+)
+from services.cli.errors import UsageError
+from services.local.run_folder import suggest
+
+DEFAULT_BUDGET = "5m"
+
+
+def order(options: argparse.Namespace) -> tuple[OpenCampaign, Path | None]:
+    """The campaign that the options ask for, and the trace file it needs.
+
+    The trace's digest is filled in once the run folder is there. Raises UsageError.
+    """
+    _one_of("engine", options.engine, ENGINES)
+    _one_of("workload", options.workload, WORKLOADS)
+    workload, trace = _workload(options.workload, options.trace)
+    try:
+        budget = Budget(wall_s=parse_duration_s(options.budget or DEFAULT_BUDGET))
+        objective = _objective(options)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    opening = OpenCampaign(
+        campaign=default_name(options.workload, time.time()),
+        target=Target(options.engine, _model(options.model), options.precision, options.device),
+        workload=workload,
+        objective=objective,
+        budget=budget,
+        policy=_policy(options, budget.wall_s),
+    )
+    return opening, trace
+
+
+def default_name(workload: str, now_s: float) -> str:
+    """A readable campaign name, by local time to the second: `single-20261130-191205`."""
+    return f"{workload}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}"
+
+
+def _objective(options: argparse.Namespace) -> Objective:
+    asked = parse_objective(options.objective)
+    return msgspec.structs.replace(
+        asked, output_class=options.output_class, min_effect=options.min_effect
+    )
+
+
+def _policy(options: argparse.Namespace, wall_s: float) -> Policy:
+    if not 0.0 <= options.control < 1.0:
+        raise UsageError(f"--control must lie between 0 and 1, not {options.control}")
+    strategies = tuple(name.strip() for name in options.strategies.split(",") if name.strip())
+    return Policy(control_share=options.control, strategies=strategies)
+
+
+def _model(given: str) -> str:
+    """A path made absolute, as rooms may run elsewhere; other names are the engine host's."""
+    path = Path(given).expanduser()
+    return str(path.resolve()) if path.exists() else given
+
+
+def _workload(name: str, trace: Path | None) -> tuple[Workload, Path | None]:
+    if name != "trace":
+        if trace is not None:
+            raise UsageError(f"--trace goes with --workload trace, not with {name}")
+        return Workload(name), None
+    if trace is None:
+        raise UsageError("--workload trace needs --trace FILE (Mooncake JSONL or Azure CSV)")
+    return Workload(name, trace_format=_checked_format(trace)), trace
+
+
+def _checked_format(trace: Path) -> str:
+    """The trace's format, by the evaluator's own reader in a process of its own."""
+    argv = [sys.executable, "-m", "evaluator.workloads", "check-trace", str(trace)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise UsageError(
+            done.stderr.strip().splitlines()[-1] if done.stderr else "unreadable trace"
+        )
+    return str(json.loads(done.stdout)["format"])
+
+
+def _one_of(what: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        close = suggest(given, list(known))
+        hint = f"{close} " if close.startswith("did") else ""
+        raise UsageError(f"unknown {what} {given!r}: {hint}use one of {', '.join(known)}")

@@ -1,0 +1,203 @@
+"""`summary.json`: the campaign in numbers, from its record alone. Pure.
+
+A printed gain comes only from the closing trial (purpose `final`): the release against the start,
+interleaved, cold, on fresh seeds. Without that trial there is none, and `gain` is null.
+"""
+
+import statistics
+from typing import Any
+
+import msgspec
+
+from protos.candidate import Candidate
+from protos.messages import OpenCampaign
+from protos.release import Release
+from protos.target import Objective, Target, Workload
+from protos.trial import Interval
+from services.report.record import FINAL, RANDOM_FINAL, CampaignRecord, TrialRecord
+
+
+class Gain(msgspec.Struct, frozen=True):
+    """A ratio over the start (> 1 is better) with its interval, and what it is measured against."""
+
+    metric: str
+    estimate: float
+    low: float | None
+    high: float | None
+    denominator: str
+    units: int
+    unit: str
+    candidate: str | None = None
+
+
+class Starts(msgspec.Struct, frozen=True):
+    """How often engines came up on a rung, and the median seconds it took."""
+
+    count: int
+    p50_s: float | None
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """What the campaign used: engine-seconds of all trials, and what proposals cost."""
+
+    device_s: float
+    llm_tokens: int
+    llm_usd: float
+    proposal_s: float
+
+
+class ReleaseLine(msgspec.Struct, frozen=True):
+    """One release, and the trials it stands on."""
+
+    number: int
+    id: str
+    candidate: str | None
+    label: str
+    trials: tuple[str, ...]
+    after_s: float
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The whole of `summary.json`."""
+
+    campaign: str
+    state: str
+    reason: str
+    target: Target
+    workload: Workload
+    objective: Objective
+    start: dict[str, float]
+    release: dict[str, float]
+    gain: Gain | None
+    random_arm: Gain | None
+    verdicts: dict[str, int]
+    trials: dict[str, int]
+    starts: dict[str, Starts]
+    spend: Spend
+    wall_s: float
+    releases: tuple[ReleaseLine, ...]
+
+
+def summarise(record: CampaignRecord) -> Summary:
+    """The summary of a campaign that was opened. Raises ValueError for one that wasn't."""
+    opening = record.opening
+    if opening is None:
+        raise ValueError(f"campaign {record.campaign} was never opened")
+    final = record.closing(FINAL)
+    verdict = final.verdict if final else None
+    return Summary(
+        campaign=record.campaign,
+        state=record.state,
+        reason=record.reason,
+        target=opening.target,
+        workload=opening.workload,
+        objective=opening.objective,
+        start=dict(verdict.metrics_a) if verdict else {},
+        release=dict(verdict.metrics_b) if verdict else {},
+        gain=_gain(final, opening),
+        random_arm=_gain(record.closing(RANDOM_FINAL), opening),
+        verdicts=record.verdict_counts(),
+        trials=record.trial_counts(),
+        starts=_starts(record),
+        spend=_spend(record),
+        wall_s=round(record.spent_s(record.last_s or 0.0), 3),
+        releases=tuple(_releases(record)),
+    )
+
+
+def to_json(summary: Summary) -> bytes:
+    """The file's bytes: indented JSON, contract structs without their wire tags."""
+    plain: Any = msgspec.json.decode(msgspec.json.encode(summary))
+    for name in ("target", "workload", "objective"):
+        _untag(plain[name])
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+
+
+def denominator(trial: TrialRecord, interval: Interval, opening: OpenCampaign) -> str:
+    """What a gain is measured against, in words."""
+    return (
+        f"{interval.metric} of the start release on this machine, workload "
+        f"{opening.workload.name}, interleaved, fresh seeds, {interval.units} {interval.unit} "
+        f"({trial.lease.tier})"
+    )
+
+
+def _gain(trial: TrialRecord | None, opening: OpenCampaign) -> Gain | None:
+    if trial is None or trial.verdict is None or trial.verdict.interval is None:
+        return None
+    interval = trial.verdict.interval
+    return Gain(
+        metric=interval.metric,
+        estimate=interval.estimate,
+        low=interval.low,
+        high=interval.high,
+        denominator=denominator(trial, interval, opening),
+        units=interval.units,
+        unit=interval.unit,
+        candidate=trial.verdict.candidate,
+    )
+
+
+def _starts(record: CampaignRecord) -> dict[str, Starts]:
+    seconds: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    for trial in record.judged():
+        verdict = trial.verdict
+        if verdict is None:
+            continue
+        # A cold trial starts each side from disk once a unit; the others start side B once.
+        times = trial.lease.plan.starts or 1
+        counts[verdict.rung] = counts.get(verdict.rung, 0) + times
+        if verdict.start_s is not None:
+            seconds.setdefault(verdict.rung, []).append(verdict.start_s)
+    return {
+        rung: Starts(count, round(statistics.median(seconds[rung]), 4) if rung in seconds else None)
+        for rung, count in counts.items()
+    }
+
+
+def _spend(record: CampaignRecord) -> Spend:
+    costs = [known.candidate.cost for known in record.candidates.values()]
+    device_s = record.device_s
+    if device_s is None:
+        device_s = sum(trial.verdict.device_s for trial in record.judged() if trial.verdict)
+    return Spend(
+        device_s=round(device_s, 3),
+        llm_tokens=sum(cost.llm_tokens for cost in costs),
+        llm_usd=sum(cost.llm_usd for cost in costs),
+        proposal_s=round(sum(cost.wall_s for cost in costs), 3),
+    )
+
+
+def _releases(record: CampaignRecord) -> list[ReleaseLine]:
+    opened_s = record.opened_s or 0.0
+    return [
+        ReleaseLine(
+            number=known.release.number,
+            id=known.release.id,
+            candidate=known.release.candidate,
+            label=_label(record, known.release),
+            trials=known.trials,
+            after_s=round(known.at_s - opened_s, 1),
+        )
+        for known in record.releases
+    ]
+
+
+def _label(record: CampaignRecord, release: Release) -> str:
+    if release.number == 0:
+        return "start"
+    known = record.candidates.get(release.candidate or "")
+    candidate: Candidate | None = known.candidate if known else None
+    return (candidate.label if candidate else "") or release.candidate or release.id
+
+
+def _untag(value: Any) -> None:
+    """Drop the wire's `type` tags, which mean nothing in a file for people."""
+    if isinstance(value, dict):
+        value.pop("type", None)
+        for item in value.values():
+            _untag(item)
+    elif isinstance(value, list):
+        for item in value:
+            _untag(item)
