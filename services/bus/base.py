@@ -29,7 +29,7 @@ class DeliveryPolicy:
     `max_in_flight` bounds what may be unsettled over all members of the room.
     """
 
-    ack_wait_s: float = 30.0
+    ack_wait_s: float = 15.0
     max_attempts: int = 5
     retry_delays_s: tuple[float, ...] = (0.5, 2.0, 5.0, 15.0)
     max_in_flight: int = 64

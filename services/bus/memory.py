@@ -254,6 +254,7 @@ class _MemoryInbox:
         self._consumer = consumer
         self._room = room
         self._accepts = accepts
+        self._attempts: dict[int, int] = {}
         self._closed = False
 
     def __aiter__(self) -> Self:
@@ -262,7 +263,8 @@ class _MemoryInbox:
     async def __anext__(self) -> Delivery:
         while True:
             mail = await self._next_mail()
-            attempt = self._consumer.attempts[mail.seq]
+            known = self._attempts.get(mail.seq, 0) + 1
+            attempt = self._attempts[mail.seq] = max(known, self._consumer.attempts[mail.seq])
             settler = _MemorySettler(self._broker, self._consumer, mail, self._room)
             try:
                 command = codec.decode(mail.raw, self._accepts)

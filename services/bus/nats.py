@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind
 from protos import codec, subjects
 from services.bus.asking import read_answer, serve
 from services.bus.base import (
+    HAND_BACK_DELAY_S,
     DeadLetter,
     Delivery,
     DeliveryPolicy,
@@ -214,8 +215,11 @@ class NatsInbox:
             if self._fetching is None:
                 self._fetching = asyncio.create_task(self._fetch())
             # Not awaited itself: a cancelled reader leaves the fetch, and its mail, for the next.
-            await asyncio.wait({self._fetching})
-            fetched, self._fetching = self._fetching, None
+            fetched = self._fetching
+            await asyncio.wait({fetched})
+            if self._fetching is not fetched:
+                break  # `aclose` took it over
+            self._fetching = None
             message = None if fetched.cancelled() else fetched.result()
             if message is None:
                 break
@@ -232,14 +236,15 @@ class NatsInbox:
         if self._pull is not None:
             with suppress(nats.errors.Error):
                 await self._pull.unsubscribe()
-        if self._fetching is None:
+        fetched, self._fetching = self._fetching, None
+        if fetched is None:
             return
-        self._fetching.cancel()
-        await asyncio.wait({self._fetching})
-        if not self._fetching.cancelled() and self._fetching.exception() is None:
-            message = self._fetching.result()
+        fetched.cancel()
+        await asyncio.wait({fetched})
+        if not fetched.cancelled() and fetched.exception() is None:
+            message = fetched.result()
             if message is not None:
-                await message.nak(delay=0.01)
+                await message.nak(delay=HAND_BACK_DELAY_S)
 
     async def _fetch(self) -> Msg | None:
         """The next message; None when the inbox was closed."""
