@@ -20,6 +20,12 @@ def refusal(state: State, candidate: Candidate, now_s: float) -> str | None:
     return _closed(campaign, now_s) or _unfit(campaign, candidate) or _repeat(campaign, candidate)
 
 
+def knows(state: State, candidate: Candidate) -> bool:
+    """Whether the campaign has admitted this very change before."""
+    campaign = state.campaigns.get(candidate.campaign)
+    return campaign is not None and candidate.id in campaign.candidates
+
+
 def _closed(campaign: Campaign, now_s: float) -> str | None:
     if campaign.state != "running":
         return f"campaign {campaign.id} is {campaign.state}"

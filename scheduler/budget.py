@@ -6,6 +6,8 @@ from protos.candidate import Cost
 from scheduler.plans import GUESS_S
 from scheduler.state import Campaign
 
+CLOSING_SHARE = 0.4  # of a small budget, the most that is kept back for the closing measurement
+
 
 def wall_spent_s(campaign: Campaign, now_s: float) -> float:
     """Seconds the campaign has worked; the time in which no scheduler led it isn't billed."""
@@ -22,7 +24,7 @@ def wall_seen_s(campaign: Campaign) -> float:
 def search_left_s(campaign: Campaign, now_s: float) -> float:
     """Wall seconds left before the closing measurement must begin (may be negative)."""
     left_s = campaign.budget_s - wall_spent_s(campaign, now_s)
-    return left_s - campaign.opening.policy.final_s
+    return left_s - min(campaign.opening.policy.final_s, CLOSING_SHARE * campaign.budget_s)
 
 
 def expected_s(campaign: Campaign, tier: str) -> float:

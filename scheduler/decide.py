@@ -52,6 +52,7 @@ class Owed:
     command: PrepareTarget | CheckCandidate | RunTrial
     key: str
     again_s: float | None = None
+    candidate: str | None = None
 
 
 def decide(state: State, now_s: float, idle_finish_s: float) -> list[Action]:
@@ -232,7 +233,7 @@ def _checks(campaign: Campaign) -> list[Owed]:
         base = campaign.release(candidate.candidate.base)
         if candidate.stage == "admitted" and base is not None:
             command = CheckCandidate(candidate.candidate, base, space)
-            found.append(Owed(f"check {id}", "evaluator", command, id, again_s=60.0))
+            found.append(Owed(f"check {id}", "evaluator", command, id, 60.0, id))
     return found
 
 

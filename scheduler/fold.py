@@ -72,7 +72,9 @@ def _ready(state: State, seq: int, time_s: float, event: e.CampaignReady) -> Non
 
 def _refused(state: State, seq: int, time_s: float, event: e.CampaignRefused) -> None:
     campaign = campaign_at(state, event.campaign, time_s)
-    if campaign is not None:
+    if campaign is None:
+        state.turned_away[event.campaign] = event.reason
+    else:
         campaign.seq = seq
         _halt(campaign, "refused", event.reason, _elapsed_s(campaign, time_s))
 
@@ -189,6 +191,7 @@ def _promoted(state: State, seq: int, time_s: float, event: e.ReleasePromoted) -
         state.ignored += release.number > 0  # the start's own announcement is no promotion
         return
     campaign.releases.append(release)
+    campaign.best = None
     campaign.active_s = time_s
     entry = campaign.candidates.get(release.candidate or "")
     if entry is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from protos import events as e
+from protos.messages import BestSoFar
 from scheduler.promotion import CORRECT, acceptable
 from scheduler.stages import stage_of
 from scheduler.state import LIVE, Campaign, CandidateState, Spend, State, TrialState
 
+TIERS = ("fast", "slow", "cold")
 CLOSING = ("final", "random_final")
 
 
@@ -19,6 +21,16 @@ def campaign_at(state: State, id: str, time_s: float) -> Campaign | None:
 
 def count(counts: dict[str, int], key: str, by: int) -> None:
     counts[key] = counts.get(key, 0) + by
+
+
+def _show(campaign: Campaign, entry: CandidateState, trial: TrialState) -> None:
+    """Keep the best of the highest tier for the live view."""
+    best = campaign.best
+    if trial.estimate is None or entry.candidate.base != campaign.releases[-1].id:
+        return
+    rank = TIERS.index(trial.tier), trial.estimate
+    if best is None or rank > (TIERS.index(best.tier), best.ratio):
+        campaign.best = BestSoFar(entry.id, entry.candidate.label, trial.tier, trial.estimate)
 
 
 def restage(campaign: Campaign, entry: CandidateState) -> None:
@@ -173,4 +185,6 @@ def _after(campaign: Campaign, trial: TrialState, time_s: float) -> None:
         campaign.looked_faster.pop(entry.id, None)
         if trial.word in CORRECT and trial.estimate is not None and trial.estimate > 1.0:
             campaign.looked_faster[entry.id] = None
+    if trial.arm == "search" and trial.word == "faster":
+        _show(campaign, entry, trial)
     restage(campaign, entry)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from protos.candidate import Candidate, Check
-from protos.messages import OpenCampaign
+from protos.messages import BestSoFar, OpenCampaign
 from protos.release import EngineFacts, Release
 from protos.trial import Lease
 
@@ -115,6 +115,7 @@ class Campaign(msgspec.Struct):
     closing: bool = False
     active_s: float = 0.0  # last time that something to try arrived or a trial ended
     refused: int = 0
+    best: BestSoFar | None = None
 
     @property
     def start(self) -> Release | None:
@@ -153,6 +154,7 @@ class State(msgspec.Struct):
     last_s: float = 0.0
     campaigns: dict[str, Campaign] = {}
     hosts: dict[str, Host] = {}
+    turned_away: dict[str, str] = {}  # campaigns refused before they opened, and why
     ignored: int = 0  # events that broke a rule: late results, second endings
 
 
