@@ -80,7 +80,7 @@ class Book:
             self._log.info("the campaign moved on", campaign=campaign.id, reason=str(lost))
 
     async def recover(self) -> None:
-        """After an append of unknown end: nothing is current before all that is stored is folded."""
+        """After an append of unknown end: all that is stored must be folded first."""
         try:
             self._barrier = max(self._barrier, await self._ledger.head())
         except TroubleError as trouble:  # the next append meets the same trouble
