@@ -44,7 +44,8 @@ class CampaignPaused(Value, frozen=True, tag="campaign_paused"):
 
 
 class CampaignResumed(Value, frozen=True, tag="campaign_resumed"):
-    """scheduler. Leads again after a restart or a pause; `wall_s` was spent before, `budget_s` holds now."""
+    """scheduler. Leads again after a restart or a pause; `wall_s` was spent before, `budget_s` holds
+    now."""
 
     campaign: str
     wall_s: float
@@ -81,7 +82,8 @@ class CandidateChecked(Value, frozen=True, tag="candidate_checked"):
 
 
 class CandidateRebased(Value, frozen=True, tag="candidate_rebased"):
-    """scheduler. Merged onto a newer release as candidate `onto`, or retired with a reason. Terminal."""
+    """scheduler. Merged onto a newer release as candidate `onto`, or retired with a reason.
+    Terminal."""
 
     campaign: str
     candidate: str
@@ -139,7 +141,7 @@ class EngineRebuilt(Value, frozen=True, tag="engine_rebuilt"):
 
 
 class EngineReproved(Value, frozen=True, tag="engine_reproved"):
-    """engine host. Weights, tree digest and golden prompt are still those of the build (ok) or not."""
+    """engine host. Weights, tree digest and golden prompt are still as built (ok) or not."""
 
     host: str
     release: str

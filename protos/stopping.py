@@ -3,9 +3,10 @@
 It lives in the contract because both rooms must compute exactly the same thing. Pure, stdlib only.
 
 The data are log-ratios d_i of pairs, positive when B is better. Which side runs first is drawn at
-random in each pair, so if B's true effect is a constant theta, d_i - theta is symmetric about 0 given
-everything before and given its size, whatever the drift, autocorrelation or tails of the machine's
-noise. For any lambda, exp(lambda x) / cosh(lambda x) = 1 + tanh(lambda x) then has expectation 1, so
+random in each pair, so if B's true effect is a constant theta, d_i - theta is symmetric about 0
+given everything before and given its size, whatever the drift, autocorrelation or tails of the
+machine's noise. For any lambda, exp(lambda x) / cosh(lambda x) = 1 + tanh(lambda x) then has
+expectation 1, so
 
     E_n(theta) = mean over lambda of  prod_i (1 + tanh(lambda (d_i - theta)))
 
@@ -23,7 +24,7 @@ from typing import Literal
 
 from protos.trial import StopRule
 
-# Bets, per unit of log-ratio: tuned to true gains of about 1 %, 4 % and 25 % in noise of a few per cent.
+# Bets, per unit of log-ratio, for gains of about 1 %, 4 % and 25 % in noise of a few per cent.
 BETS = (8.0, 30.0, 120.0)
 _BRACKET = 8.0  # log-ratios beyond e^8 are not told apart
 Decision = Literal["faster", "slower", "no_gain", "continue", "inconclusive"]

@@ -88,8 +88,9 @@ class Plan(Value, frozen=True, tag="plan"):
     """How a trial is measured.
 
     `starts` > 0 means a cold trial: each unit is one engine start from disk on each side, with
-    `pairs_per_start` pairs of episodes, and the rule counts starts. `grade_requests` outputs of side B, drawn
-    after timing, are scored by the reference. `force_rung` overrides the patch's own (cold control).
+    `pairs_per_start` pairs of episodes, and the rule counts starts. `grade_requests` outputs of
+    side B, drawn after timing, are scored by the reference. `force_rung` overrides the patch's
+    own (cold control).
     """
 
     tier: Tier
@@ -200,7 +201,7 @@ class Grade(Value, frozen=True, tag="grade"):
 
 
 class Quality(Value, frozen=True, tag="quality"):
-    """Held-out text scored by the trial's own engine: sum of negative log-likelihood over tokens."""
+    """Held-out text scored by the trial's own engine: summed negative log-likelihood."""
 
     side: Literal["A", "B"]
     tokens: int
