@@ -1,7 +1,8 @@
 """A campaign fed from a list: how the benchmarks use the product, through the bus like anyone.
 
 Starts the local system on a fresh run folder without a proposer, opens a campaign that only
-measures, keeps a few candidates outstanding, and collects what the ledger says until time or list runs out.
+measures, keeps a few candidates outstanding, and collects what the ledger says until time
+or list runs out.
 """
 
 from __future__ import annotations

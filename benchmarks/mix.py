@@ -240,17 +240,16 @@ def hang(sources: Sources, number: int) -> Entry:
     )
 
 
-def knob_sets(chance: random.Random) -> Iterator[dict[str, Scalar]]:
-    """Endless different settings; most leave batch-1 decode as it is, some do not."""
-    while True:
-        yield {"prefill_chunk": chance.randrange(64, 2048)}
-        yield {"threads": 1, "max_num_seqs": chance.randrange(1, 256)}
-        yield {"max_num_seqs": chance.randrange(8, 256)}
-        yield {"onednn_min_rows": 2, "prefill_chunk": chance.randrange(64, 2048)}
-        yield {
-            "block_size": chance.choice((8, 32, 64)),
-            "cache_tokens": 1024 * chance.randrange(8, 64),
-        }
+def knob_sets(number: int) -> list[dict[str, Scalar]]:
+    """Five settings, other ones for each number; most leave batch-1 decode as it is, some don't."""
+    chunk = 64 + number
+    return [
+        {"prefill_chunk": chunk},
+        {"threads": 1, "prefill_chunk": chunk},
+        {"max_num_seqs": 8, "prefill_chunk": chunk},
+        {"onednn_min_rows": 2, "prefill_chunk": chunk},
+        {"block_size": (8, 32, 64)[number % 3], "cache_tokens": 8192 + 64 * number},
+    ]
 
 
 def graded(sources: Sources) -> list[Entry]:
@@ -304,10 +303,9 @@ def _honest(sources: Sources, n: int) -> list[Entry]:
 def mix(sources: Sources, seed: int = 1) -> Iterator[Entry]:
     """The endless mix: rounds of 20 (10 sources, 5 knobs, 5 bad), shuffled by the seed."""
     chance = random.Random(seed)
-    knobs = knob_sets(chance)
     for number in itertools.count(1):
         entries = _honest(sources, number)
-        entries += [Entry(f"knobs {number}.{i}", "knob", knobs=next(knobs)) for i in range(5)]
+        entries += [Entry(f"knobs {k}", "knob", knobs=k) for k in knob_sets(number)]
         entries += chance.sample(bad(sources, number), 5)
         if number % HANG_EVERY == 0:
             entries[-1] = hang(sources, number)

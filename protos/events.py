@@ -44,8 +44,7 @@ class CampaignPaused(Value, frozen=True, tag="campaign_paused"):
 
 
 class CampaignResumed(Value, frozen=True, tag="campaign_resumed"):
-    """scheduler. Leads again after a restart or a pause; `wall_s` was spent before, `budget_s` holds
-    now."""
+    """scheduler. Leads again after a restart or a pause: `wall_s` is spent, of `budget_s`."""
 
     campaign: str
     wall_s: float
