@@ -1,0 +1,45 @@
+"""Making functions raise, so that a request shows whether it needs them."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterable
+from types import CodeType, FunctionType
+
+from .swap import resolve
+from .tree import Tree, module_name
+
+
+class Engaged(BaseException):
+    """A changed function was called. No engine catches it with `except Exception`."""
+
+
+def arm(tree: Tree, names: Iterable[str]) -> list[str]:
+    """Make every named function (`slim/model.py:Model.decode`) that can be reached raise Engaged.
+
+    Returns the names that were reached; a module that isn't imported yet isn't.
+    """
+    builtins.__dict__["__engaged__"] = Engaged
+    armed = []
+    for name in names:
+        path, _, qualname = name.partition(":")
+        module = sys.modules.get(module_name(path))
+        if module is None:
+            continue
+        function = resolve(module, qualname, tree.filename(path))
+        if function is not None:
+            function.__code__ = _raiser(function, name)
+            armed.append(name)
+    return armed
+
+
+def _raiser(function: FunctionType, name: str) -> CodeType:
+    """Code that raises, with the free names that the function's own code has."""
+    free = function.__code__.co_freevars
+    lines = ["def outer():", *(f"  {v} = None" for v in free), "  def raiser(*_, **__):"]
+    lines += [f"    raise __engaged__({name!r})", *(f"    {v}" for v in free), "  return raiser"]
+    namespace: dict[str, FunctionType] = {}
+    exec("\n".join(lines), {"__engaged__": Engaged}, namespace)
+    made: FunctionType = namespace["outer"]()
+    return made.__code__

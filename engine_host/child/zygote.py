@@ -1,0 +1,172 @@
+"""The fork server: one release's engine, warm (or bare: imports and mapped weights), asked for trials.
+
+Each `fork` on the control socket comes with the trial's end of a channel; the fork confines itself,
+says hello on it (the kernel tells the host its process id) and serves. The zygote itself never serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import syscalls
+from .channel import Channel, HostGone
+from .confine import Limits, View, close_descriptors, confine_trial
+from .runner import Built, Runner, record_calls
+
+CONTROL_BYTES = 1 << 18
+
+
+@dataclass
+class Config:
+    """What the host wants this child to be; one JSON message on the control socket."""
+
+    kind: str  # warm | bare | cold
+    engine: str
+    tree: str
+    weights: str
+    view: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    precision: str = "bfloat16"
+    knobs: dict[str, Any] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)  # name to path
+    warm_up: tuple[dict[str, Any], ...] = ()
+    unsafe: bool = False
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any]) -> Config:
+        lists = ("view", "hidden", "search", "devices", "imports", "warm_up")
+        return cls(**{k: tuple(v) if k in lists else v for k, v in raw.items()})
+
+
+class Zygote:
+    """Runs until the control socket closes."""
+
+    def __init__(self, control: socket.socket, config: Config, built: Built) -> None:
+        self._control = control
+        self._config = config
+        self._built = built
+        self._own_pids: int | None = None
+
+    def warm_up(self) -> None:
+        """Import, and for a warm zygote build the engine, serve the golden requests and forget them."""
+        config, built = self._config, self._built
+        for name in config.imports:
+            importlib.import_module(name)
+        built.tree.compile_all()
+        if config.kind == "bare":
+            _touch(config.weights)
+            return
+        built.tree.install()
+        def build() -> None:
+            built.build()
+            built.prepare()
+
+        built.ran_at_build = record_calls(built.tree.root, build)
+        for request in config.warm_up:
+            built.engine.submit(request)
+            while built.engine.busy():
+                built.engine.step()
+        built.engine.reset()
+
+    def serve(self) -> None:
+        gc.collect()
+        gc.freeze()
+        waker, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(waker, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if waker in ready:
+                os.read(waker, 4096)
+                self._reap()
+            if self._control.fileno() in ready and not self._obey():
+                return
+
+    def _obey(self) -> bool:
+        raw, descriptors, _, _ = socket.recv_fds(self._control, CONTROL_BYTES, 1)
+        if not raw:
+            return False
+        limits = Limits(**json.loads(raw)["limits"])
+        (descriptor,) = descriptors
+        self._fork(descriptor, limits)
+        os.close(descriptor)
+        return True
+
+    def _fork(self, descriptor: int, limits: Limits) -> None:
+        unsafe = self._config.unsafe
+        if not unsafe:
+            if self._own_pids is None:
+                self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+            syscalls.unshare(syscalls.CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._become_trial(descriptor, limits)
+                status = 0
+            finally:
+                os._exit(status)
+        if not unsafe and self._own_pids is not None:
+            syscalls.setns(self._own_pids, syscalls.CLONE_NEWPID)
+        self._tell({"forked": pid})
+
+    def _become_trial(self, descriptor: int, limits: Limits) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        close_descriptors({descriptor})
+        channel = Channel(socket.socket(fileno=descriptor))
+        serve_trial(channel, self._config, self._built, limits, own_spaces=False)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._tell({"reaped": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._control.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)
+
+
+def serve_trial(
+    channel: Channel, config: Config, built: Built, limits: Limits, *, own_spaces: bool
+) -> None:
+    """Confine this process, say hello, and serve the host until it has enough."""
+    layers: dict[str, Any] = {}
+    if not config.unsafe:
+        view = View(config.view, config.hidden, config.devices)
+        layers = confine_trial(view, limits, own_spaces=own_spaces).layers
+    channel.send({"hello": layers})
+    with contextlib.suppress(HostGone):
+        Runner(channel, built).serve()
+
+
+def _touch(weights: str) -> None:
+    """Read the weights once, so that a trial which maps them finds them in memory."""
+    with open(os.path.join(weights, "weights.bin"), "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        for start in range(0, len(mapped), mmap.PAGESIZE * 64):
+            mapped[start]
+        mapped.close()

@@ -1,0 +1,1 @@
+"""Preparation steps: the start release has none."""

@@ -1,0 +1,120 @@
+"""A trial's processes from outside: census, freezing, processor time, memory, and the end of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+CORES = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of a whole tree, summed over its living threads. Nanoseconds."""
+
+    cpu_ns: int
+    waited_ns: int
+
+
+def tree(pid: int, at_most: int | None = None) -> list[int]:
+    """`pid` and all its living descendants (or only the first `at_most` found)."""
+    found: list[int] = []
+    queue = [pid]
+    while queue and (at_most is None or len(found) < at_most):
+        current = queue.pop()
+        try:
+            tasks = os.listdir(f"/proc/{current}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found.append(current)
+        for task in tasks:
+            text = _read(f"/proc/{current}/task/{task}/children")
+            queue += [int(child) for child in text.split()]
+    return found
+
+
+def freeze(pid: int) -> list[int]:
+    """Stop the whole tree; repeats until a census finds nobody new. Returns who was stopped."""
+    stopped: set[int] = set()
+    while True:
+        new = [p for p in tree(pid) if p not in stopped]
+        if not new:
+            return sorted(stopped)
+        for process in new:
+            _signal(process, signal.SIGSTOP)
+            stopped.add(process)
+
+
+def thaw(pid: int) -> None:
+    """Let the whole tree run again, children first, so that none misses its parent's news."""
+    for process in reversed(tree(pid)):
+        _signal(process, signal.SIGCONT)
+
+
+def usage(pids: list[int]) -> Usage:
+    """Processor time and run-queue wait of these processes' threads so far."""
+    cpu_ns = waited_ns = 0
+    for pid in pids:
+        try:
+            tasks = os.listdir(f"/proc/{pid}/task")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for task in tasks:
+            numbers = _read(f"/proc/{pid}/task/{task}/schedstat").split()
+            if len(numbers) >= 2:
+                cpu_ns += int(numbers[0])
+                waited_ns += int(numbers[1])
+    return Usage(cpu_ns, waited_ns)
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Memory of these processes that isn't shared with others as a file."""
+    total = 0
+    for pid in pids:
+        numbers = _read(f"/proc/{pid}/statm").split()
+        if len(numbers) >= 3:
+            total += (int(numbers[1]) - int(numbers[2])) * _PAGE_BYTES
+    return total
+
+
+def steal_ns() -> int:
+    """Time the hypervisor took from this machine since it started, all cores."""
+    fields = _read("/proc/stat").split("\n", 1)[0].split()
+    return int(fields[8]) * _TICK_NS if len(fields) > 8 else 0
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and isn't a zombie."""
+    text = _read(f"/proc/{pid}/stat")
+    return bool(text) and text.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def kill(pid: int, within_s: float = 5.0) -> bool:
+    """End the tree and see that it is gone. Killing pid 1 of a namespace ends everyone in it."""
+    members = tree(pid)
+    for process in members:
+        _signal(process, signal.SIGKILL)
+    deadline_s = time.monotonic() + within_s
+    while any(alive(process) for process in members):
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.0005)
+    return True
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return ""

@@ -1,0 +1,126 @@
+"""One disposable engine process, as its host sees it: asked, watched, frozen, and ended.
+
+All of it blocks; it runs in the host's one measuring thread. Every wait has a limit, and memory and
+process count are watched from outside while waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine_host import processes
+from engine_host.errors import NotHotError, TrialFailedError
+from engine_host.wire import ChannelBrokenError, ChannelTimeoutError, HostChannel
+from protos.trial import Limits
+
+WATCH_EVERY_S = 0.05
+Message = dict[str, Any]
+
+
+class EngagedError(Exception):
+    """A function that was made to raise was called."""
+
+
+class TrialProcess:
+    """`rung` is how its engine came up. Raises TrialFailedError whatever the process does."""
+
+    def __init__(
+        self,
+        pid: int,
+        channel: HostChannel,
+        limits: Limits,
+        how_it_ended: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.pid = pid
+        self.rung = ""
+        self._channel = channel
+        self._limits = limits
+        self._how_it_ended = how_it_ended
+        self._members: list[int] = []
+        self._watched_ns = 0
+
+    def ask(self, op: str, phase: str, limit_s: float, **arguments: Any) -> Any:
+        """Send one operation and wait for its answer.
+
+        Raises NotHotError, EngagedError, or TrialFailedError with the engine's own error line.
+        """
+        deadline_ns = time.monotonic_ns() + int(limit_s * 1e9)
+        try:
+            self._channel.send({"op": op, **arguments}, deadline_ns)
+        except (ChannelBrokenError, ChannelTimeoutError) as error:
+            raise self._failure(phase, str(error) or f"took more than {limit_s:g} s") from error
+        while True:
+            found = self.take(WATCH_EVERY_S, phase)
+            if found is not None and found[1].get("re") == op:
+                return self._value(found[1], phase)
+            if found is not None and found[1].get("re") == "step":
+                raise _reported(found[1], phase)
+            if time.monotonic_ns() >= deadline_ns:
+                raise TrialFailedError(phase, f"{op} took more than {limit_s:g} s")
+
+    def send(self, message: Message, phase: str, limit_s: float) -> None:
+        """Send without waiting for an answer."""
+        try:
+            self._channel.send(message, time.monotonic_ns() + int(limit_s * 1e9))
+        except (ChannelBrokenError, ChannelTimeoutError) as error:
+            raise self._failure(phase, str(error) or "doesn't read its requests") from error
+
+    def take(self, wait_s: float, phase: str) -> tuple[int, Message] | None:
+        """The next frame and its arrival in monotonic nanoseconds; None if none came in time."""
+        try:
+            found = self._channel.take(wait_s)
+        except ChannelBrokenError as error:
+            raise self._failure(phase, str(error)) from error
+        self.watch(phase)
+        return found
+
+    def watch(self, phase: str) -> None:
+        """Hold the process to its memory and its number of processes, a few times a second."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._watched_ns < WATCH_EVERY_S * 1e9:
+            return
+        self._watched_ns = now_ns
+        self._members = processes.tree(self.pid, self._limits.processes + 1)
+        if len(self._members) > self._limits.processes:
+            raise TrialFailedError(phase, f"made more than {self._limits.processes} processes")
+        used = processes.resident_bytes(self._members)
+        if used > self._limits.memory_bytes:
+            raise TrialFailedError(
+                phase, f"took {used / 1e9:.1f} GB, over the {self._limits.memory_bytes / 1e9:g} GB limit"
+            )
+
+    def freeze(self) -> None:
+        self._members = processes.freeze(self.pid)
+
+    def thaw(self) -> None:
+        processes.thaw(self.pid)
+
+    def usage(self) -> processes.Usage:
+        """Processor time and run-queue wait so far, of the processes of the last census."""
+        return processes.usage(processes.tree(self.pid))
+
+    def end(self) -> bool:
+        """Kill it with everything it started. False if something survived."""
+        self._channel.close()
+        return processes.kill(self.pid)
+
+    def _value(self, reply: Message, phase: str) -> Any:
+        if reply.get("ok") is True:
+            return reply.get("value")
+        raise _reported(reply, phase)
+
+    def _failure(self, phase: str, detail: str) -> TrialFailedError:
+        how = self._how_it_ended()
+        return TrialFailedError(phase, f"{detail} ({how})" if how else detail)
+
+
+def _reported(reply: Message, phase: str) -> Exception:
+    text = reply.get("error")
+    line = (text if isinstance(text, str) and text else "failed without a word").splitlines()[0][:600]
+    if reply.get("kind") == "not_hot":
+        return NotHotError(line)
+    if reply.get("kind") == "engaged":
+        return EngagedError(line)
+    return TrialFailedError(phase, line)

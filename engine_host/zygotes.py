@@ -1,0 +1,234 @@
+"""Starting fork servers and cold engines, and taking trial processes from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from engine_host import processes, sandbox
+from engine_host.errors import EngineLostError, TrialFailedError, UnprotectedError
+from engine_host.trial_process import TrialProcess
+from engine_host.wire import ChannelBrokenError, ChannelTimeoutError, HostChannel, channel_pair
+from protos.candidate import Scalar
+from protos.trial import Limits
+from services.processes import die_with_parent
+
+_MESSAGE_BYTES = 1 << 18
+FORK_LIMIT_S = 5.0
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """What an engine's processes need: packages they may see, and imports worth having done."""
+
+    packages: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+
+
+KINDS = {
+    "slim": EngineKind(packages=("torch", "numpy"), imports=("torch",)),
+    "fake": EngineKind(),
+}
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """Which engine a child is: code from `tree`, weights from a prepared folder, knobs, libraries."""
+
+    engine: str
+    tree: str
+    weights: str
+    knobs: dict[str, Scalar] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)  # name to path
+    precision: str = "bfloat16"
+    warm_up: tuple[dict[str, Any], ...] = ()
+
+    def config(self, kind: str) -> dict[str, Any]:
+        """What the child is told."""
+        known = KINDS[self.engine]
+        folders = sorted({os.path.dirname(path) for path in self.libraries.values()})
+        return {
+            "kind": kind,
+            **asdict(self),
+            "view": sandbox.view(known.packages, (self.tree, self.weights, *folders)),
+            "hidden": sandbox.hidden(),
+            "search": sandbox.search_paths(),
+            "imports": known.imports,
+            "unsafe": sandbox.unsafe(),
+        }
+
+
+class Zygote:
+    """A running fork server. `fork` hands out confined trial processes."""
+
+    def __init__(self, spec: ChildSpec, kind: str, limit_s: float = 120.0) -> None:
+        """Start it and wait until it is ready. Raises EngineLostError or UnprotectedError."""
+        self.spec = spec
+        self.kind = kind
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ended: dict[int, int] = {}
+        with theirs:
+            self._process = _spawn(theirs)
+        self._control.settimeout(limit_s)
+        try:
+            self._control.send(json.dumps(spec.config(kind)).encode())
+            reply = self._read()
+        except (TimeoutError, OSError) as error:
+            self.close()
+            raise EngineLostError(f"engine didn't start within {limit_s:g} s: {error}") from error
+        if not reply.get("ready"):
+            self.close()
+            kinds = {"unprotected": UnprotectedError}
+            raise kinds.get(str(reply.get("kind")), EngineLostError)(str(reply.get("error")))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, limits: Limits, limit_s: float = FORK_LIMIT_S) -> TrialProcess:
+        """A fresh trial process. Raises EngineLostError: the patch has had no part in it yet."""
+        channel, theirs = channel_pair()
+        deadline_ns = time.monotonic_ns() + int(limit_s * 1e9)
+        order = {
+            "limits": {"memory_bytes": limits.memory_bytes, "processes": limits.processes},
+        }
+        try:
+            with theirs:
+                socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno()])
+            pid = channel.sender_pid(deadline_ns)
+            _hello(channel, deadline_ns)
+            inside = self._forked()
+        except (OSError, ChannelBrokenError, ChannelTimeoutError) as error:
+            channel.close()
+            raise EngineLostError(f"the zygote gave no trial: {error or 'no answer'}") from error
+        trial = TrialProcess(pid, channel, limits, lambda: self._how_it_ended(inside))
+        return trial
+
+    def close(self) -> None:
+        """End it with every trial forked from it."""
+        self._control.close()
+        processes.kill(self._process.pid)
+        self._process.wait()
+
+    def _read(self) -> dict[str, Any]:
+        raw = self._control.recv(_MESSAGE_BYTES)
+        if not raw:
+            return {"error": f"its process ended with status {self._process.wait()}"}
+        message: dict[str, Any] = json.loads(raw)
+        if "reaped" in message:
+            self._ended[message["reaped"]] = message["status"]
+        return message
+
+    def _forked(self) -> int:
+        """The process id, in the zygote's own namespace, of the fork that was just made."""
+        self._control.settimeout(FORK_LIMIT_S)
+        while True:
+            message = self._read()
+            if "forked" in message:
+                number: int = message["forked"]
+                self._ended.pop(number, None)
+                return number
+            if "error" in message:
+                raise ChannelBrokenError(message["error"])
+
+    def _how_it_ended(self, inside: int) -> str:
+        self._control.settimeout(0.5)
+        try:
+            while inside not in self._ended:
+                if "error" in self._read():
+                    return "with its zygote"
+        except (TimeoutError, OSError):
+            return ""
+        status = self._ended[inside]
+        if status >= 0:
+            return f"exit status {status}"
+        return f"killed by {signal.Signals(-status).name}"
+
+
+def start_cold(spec: ChildSpec, limits: Limits) -> TrialProcess:
+    """A new interpreter that will read everything from disk, confined before it does.
+
+    Returns once it is confined; `load` then imports and builds. Raises TrialFailedError.
+    """
+    channel, theirs = channel_pair()
+    with theirs:
+        process = _spawn(theirs)
+    deadline_ns = time.monotonic_ns() + int(limits.start_s * 1e9)
+    order = {
+        "config": spec.config("cold"),
+        "limits": {"memory_bytes": limits.memory_bytes, "processes": limits.processes},
+    }
+    trial = ColdProcess(process, channel, limits)
+    try:
+        channel.send(order, deadline_ns)
+        trial.pid = channel.sender_pid(deadline_ns)
+        _hello(channel, deadline_ns)
+    except (ChannelBrokenError, ChannelTimeoutError) as error:
+        trial.end()
+        raise TrialFailedError("start", str(error) or "took too long to start") from error
+    except UnprotectedError:
+        trial.end()
+        raise
+    trial.rung = "cold"
+    return trial
+
+
+class ColdProcess(TrialProcess):
+    """A trial that is no fork: its minder is a child of the host and is ended with it."""
+
+    def __init__(
+        self, minder: subprocess.Popen[bytes], channel: HostChannel, limits: Limits
+    ) -> None:
+        super().__init__(minder.pid, channel, limits, self._status)
+        self._minder = minder
+
+    def _status(self) -> str:
+        try:
+            status = self._minder.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return ""
+        return f"exit status {status}"
+
+    def end(self) -> bool:
+        gone = super().end()
+        gone = processes.kill(self._minder.pid) and gone
+        self._minder.wait()
+        return gone
+
+
+def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+    number = theirs.fileno()
+    script = str(sandbox.CHILD_FOLDER / "launch.py")
+    output = None if os.environ.get("PERPETUNE_ENGINE_HOST_CHILD_OUTPUT") else subprocess.DEVNULL
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", script, str(number)],
+        env=sandbox.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=(number,),
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+    )
+
+
+def _hello(channel: HostChannel, deadline_ns: int) -> None:
+    _, hello = channel.receive(deadline_ns)
+    if hello.get("kind") == "unprotected":
+        raise UnprotectedError(str(hello.get("error")))
+    if "hello" not in hello:
+        raise ChannelBrokenError(str(hello.get("error", "it said something else than hello")))
+
+
+def with_precision(spec: ChildSpec, precision: str) -> ChildSpec:
+    return replace(spec, precision=precision)
