@@ -1,0 +1,154 @@
+"""Raw samples against the script: is the evidence what its plan and script say it is? Pure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from protos.metrics import metric_value
+from protos.stopping import Decision, decide
+from protos.target import METRICS
+from protos.trial import BlockSample, Evidence, PairScript, RequestSample, Script, StopRule
+
+
+class EvidenceError(ValueError):
+    """The evidence doesn't keep to its own plan or script: no verdict can stand on it."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two blocks of one pair; `void` says why it doesn't count."""
+
+    number: int
+    start: int
+    a: BlockSample
+    b: BlockSample
+
+    @property
+    def void(self) -> str | None:
+        return self.a.void or self.b.void
+
+
+def pairs_of(blocks: Sequence[BlockSample], script: Script) -> list[Pair]:
+    """The blocks as pairs, in order, each checked against the script. Raises EvidenceError."""
+    if len(blocks) % 2:
+        raise EvidenceError(f"{len(blocks)} blocks are no whole pairs")
+    pairs = []
+    for number in range(len(blocks) // 2):
+        if number >= len(script.pairs):
+            raise EvidenceError(f"pair {number} isn't in the script ({len(script.pairs)} pairs)")
+        pairs.append(_pair(number, blocks[2 * number : 2 * number + 2], script.pairs[number]))
+    return pairs
+
+
+def _pair(number: int, blocks: Sequence[BlockSample], script: PairScript) -> Pair:
+    first, second = blocks
+    if (first.pair, second.pair) != (number, number) or first.start != second.start:
+        raise EvidenceError(f"block {2 * number} and the next are not pair {number}")
+    if (first.position, second.position) != (0, 1) or first.side == second.side:
+        raise EvidenceError(f"pair {number} has no first and second side")
+    if first.side != script.first:
+        raise EvidenceError(f"side {first.side} ran first in pair {number}, not {script.first}")
+    wanted = sorted(item.id for item in script.requests)
+    for block in blocks:
+        if block.void is None and sorted(item.id for item in block.requests) != wanted:
+            raise EvidenceError(f"side {block.side} of pair {number} has other requests")
+    a, b = (first, second) if first.side == "A" else (second, first)
+    return Pair(number, first.start, a, b)
+
+
+def output_fault(block: BlockSample, script: PairScript) -> str | None:
+    """Why the outputs of a block are not what was asked for; None: they are.
+
+    Every output must have exactly the tokens that were asked for, each with its time.
+    """
+    asked = {item.id: item.max_tokens for item in script.requests}
+    for item in block.requests:
+        fault = _request_fault(item, asked[item.id], block.wall_ns)
+        if fault:
+            return f"request {item.id} of pair {block.pair} {fault}"
+    return None
+
+
+def _request_fault(item: RequestSample, asked: int, wall_ns: int) -> str | None:
+    if item.error is not None:
+        return f"failed: {item.error}"
+    if len(item.tokens) != asked:
+        return f"gave {len(item.tokens)} tokens of {asked}"
+    if len(item.token_ns) != len(item.tokens):
+        return f"has {len(item.token_ns)} times for {len(item.tokens)} tokens"
+    if any(token < 0 for token in item.tokens):
+        return "gave a token id below 0"
+    times = (item.sent_ns, *item.token_ns)
+    if any(late < early for early, late in pairwise(times)):
+        return "has times that run backwards"
+    if times[-1] > wall_ns:
+        return "ends after its block"
+    return None
+
+
+def log_ratio(metric: str, pair: Pair) -> float:
+    """log(B/A), turned so that positive is better. Raises EvidenceError where a side has none."""
+    a, b = metric_value(metric, pair.a), metric_value(metric, pair.b)
+    if a is None or b is None or a <= 0 or b <= 0:
+        raise EvidenceError(f"{metric} isn't measured in pair {pair.number}")
+    ratio = math.log(b / a)
+    return ratio if METRICS[metric] == "max" else -ratio
+
+
+def units_of(metric: str, pairs: Sequence[Pair], cold: bool) -> list[float]:
+    """What the stopping rule counts: the pairs, or in a cold trial one mean for each start."""
+    counted = [pair for pair in pairs if pair.void is None]
+    if not cold:
+        return [log_ratio(metric, pair) for pair in counted]
+    starts: dict[int, list[float]] = {}
+    for pair in counted:
+        starts.setdefault(pair.start, []).append(log_ratio(metric, pair))
+    return [sum(ratios) / len(ratios) for ratios in starts.values()]
+
+
+def stop_of(units: Sequence[float], rule: StopRule, exhausted: bool) -> Decision:
+    """What the rule says, re-derived; the evidence must end exactly where it says so.
+
+    `exhausted`: every pair of the script has run. Raises EvidenceError when the host stopped too
+    early or went on after a decision.
+    """
+    for count in range(1, len(units)):
+        early = decide(units[:count], rule)
+        if early != "continue":
+            raise EvidenceError(
+                f"the rule said {early} after {count} units, the evidence has {len(units)}"
+            )
+    word = decide(units, rule)
+    if word == "continue":
+        if not exhausted:
+            raise EvidenceError(f"the evidence stops after {len(units)} units, the rule goes on")
+        return "inconclusive"
+    return word
+
+
+def pooled(blocks: Sequence[BlockSample], side: str) -> BlockSample:
+    """All counted blocks of a side as one: requests together, wall time added up."""
+    counted = [block for block in blocks if block.side == side and block.void is None]
+    return BlockSample(
+        pair=0,
+        start=0,
+        side="A" if side == "A" else "B",
+        position=0,
+        wall_ns=sum(block.wall_ns for block in counted),
+        requests=tuple(item for block in counted for item in block.requests),
+    )
+
+
+def side_metrics(block: BlockSample) -> dict[str, float]:
+    """Every metric that the samples give."""
+    found = {name: metric_value(name, block) for name in METRICS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def check_seed(evidence: Evidence, script: Script, commitment: str) -> None:
+    """The seed is the one committed to before the patch was loaded. Raises EvidenceError."""
+    if script.trial != evidence.trial:
+        raise EvidenceError(f"the script is of trial {script.trial}")
+    if evidence.commitment != commitment:
+        raise EvidenceError("the revealed seed isn't the one committed to")

@@ -1,0 +1,103 @@
+"""Output classes, from the float32 reference's scores of the candidate's own timed outputs. Pure.
+
+The reference never moves, so small losses can't add up unseen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from protos.trial import BlockSample, Grade
+
+OutputClass = Literal["bitwise", "equivalent", "quality", "incorrect"]
+LOOSENESS = {"bitwise": 0, "equivalent": 1, "quality": 2}
+
+# The noise floor between two precisions of one model, in logits. bf16 keeps 8 bits: a logit near
+# 20 is rounded by up to 0.06, and errors of 30 layers add up to a few tenths; a token that bf16
+# prefers lies that close to float32's best. The floor rises with what side A's own outputs show on
+# the same host, up to CEILING_GAP: an incumbent can't drag its successors down step by step.
+DEFAULT_GAP = 0.5
+CEILING_GAP = 1.0
+MEAN_GAP = 0.03  # over all graded tokens; most of them have gap 0
+# Beyond these nobody's rounding or quantisation is at work: something else was computed.
+INCORRECT_GAP = 8.0
+INCORRECT_MEAN_GAP = 1.0
+CONSTANT_TOKENS = 12  # this many outputs all one token, where side A says otherwise, is a constant
+
+
+@dataclass(frozen=True)
+class Graded:
+    """`tokens` were scored; `reason` says in one line why the class is what it is."""
+
+    output_class: OutputClass
+    reason: str
+    tokens: int = 0
+    largest_gap: float = 0.0
+    mean_gap: float = 0.0
+
+
+def noise_floor(noise_gap: float | None) -> float:
+    """Largest gap (logits) that counts as rounding; `noise_gap` is what side A showed."""
+    return min(CEILING_GAP, max(DEFAULT_GAP, noise_gap or 0.0))
+
+
+def grade(grades: Sequence[Grade], noise_gap: float | None) -> Graded:
+    """The class of the graded outputs. Raises ValueError when there are none."""
+    gaps = [gap for item in grades for gap in item.gaps]
+    if not gaps:
+        raise ValueError("no output was graded")
+    largest, mean = max(gaps), sum(gaps) / len(gaps)
+
+    def graded(output_class: OutputClass, reason: str) -> Graded:
+        return Graded(output_class, reason, len(gaps), largest, mean)
+
+    if min(gaps) < -1e-3:
+        return graded("incorrect", f"a gap of {min(gaps):.3f} logits can't be: the score is broken")
+    if largest > INCORRECT_GAP or mean > INCORRECT_MEAN_GAP:
+        return graded(
+            "incorrect",
+            f"outputs are not the model's: largest gap to the float32 reference {largest:.2f} "
+            f"logits (allowed {INCORRECT_GAP}), mean {mean:.3f} (allowed {INCORRECT_MEAN_GAP})",
+        )
+    if all(item.same_as_a for item in grades):
+        return graded("bitwise", "every graded output has the same tokens as side A's")
+    floor = noise_floor(noise_gap)
+    if largest <= floor and mean <= MEAN_GAP:
+        return graded(
+            "equivalent",
+            f"largest gap {largest:.3f} logits is within the noise floor {floor:.3f}, "
+            f"mean {mean:.4f} within {MEAN_GAP}",
+        )
+    return graded(
+        "quality",
+        f"outputs differ beyond rounding: largest gap {largest:.3f} logits "
+        f"(noise floor {floor:.3f}), mean {mean:.4f} (allowed {MEAN_GAP})",
+    )
+
+
+def constant_output(blocks: Sequence[BlockSample]) -> bool:
+    """Whether side B says one and the same token everywhere, and side A doesn't."""
+    said: dict[str, list[int]] = {"A": [], "B": []}
+    for block in blocks:
+        for item in block.requests:
+            said[block.side].extend(item.tokens)
+    return (
+        len(said["B"]) >= CONSTANT_TOKENS and len(set(said["B"])) == 1 and len(set(said["A"])) > 1
+    )
+
+
+def repetition(blocks: Sequence[BlockSample], side: str) -> float | None:
+    """Share of output tokens that end a 3-gram seen before in their own output; None: no 3-gram.
+
+    Text that repeats itself makes speculation look better than it is on other traffic.
+    """
+    repeated = total = 0
+    for block in blocks:
+        for item in block.requests if block.side == side else ():
+            seen: set[tuple[int, ...]] = set()
+            for end in range(3, len(item.tokens) + 1):
+                gram = item.tokens[end - 3 : end]
+                repeated += gram in seen
+                total += 1
+                seen.add(gram)
+    return repeated / total if total else None

@@ -1,0 +1,137 @@
+"""Serving metrics of one timed block, by the names of `protos.target.METRICS`.
+
+It lives in the contract because the engine host stops by them and the evaluator re-derives them. Names
+and definitions are those of vLLM's and AIPerf's serving benchmarks. Pure, stdlib only. Failures count
+against: a block with a failed or short request has no metrics, only failures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from protos.target import METRICS
+from protos.trial import BlockSample, Request, RequestSample
+
+NS_PER_S = 1e9
+NS_PER_MS = 1e6
+
+
+class BlockFailedError(ValueError):
+    """A request of the block failed or came short; the message says which and how."""
+
+
+def failures(block: BlockSample, requests: Sequence[Request]) -> list[str]:
+    """One line for every request that failed, is missing, or has fewer tokens than were asked for."""
+    samples = {sample.id: sample for sample in block.requests}
+    lines = []
+    for request in requests:
+        line = _failure(samples.get(request.id), request)
+        if line is not None:
+            lines.append(f"request {request.id}: {line}")
+    return lines
+
+
+def _failure(sample: RequestSample | None, request: Request) -> str | None:
+    if sample is None:
+        return "was never answered"
+    if sample.error is not None:
+        return sample.error
+    if sample.finish is None:
+        return "was never finished"
+    if len(sample.tokens) != request.max_tokens:
+        return f"has {len(sample.tokens)} of {request.max_tokens} tokens"
+    if len(sample.token_ns) != len(sample.tokens):
+        return "has tokens without a time"
+    return None
+
+
+def metric(name: str, block: BlockSample, requests: Sequence[Request]) -> float | None:
+    """The value of one metric of a block, in the metric's unit.
+
+    None where the block has none (a TPOT of one-token outputs). Raises BlockFailedError when any
+    request failed, and ValueError for an unknown name.
+    """
+    if name not in METRICS:
+        raise ValueError(f"unknown metric {name!r}: use one of {', '.join(METRICS)}")
+    failed = failures(block, requests)
+    if failed:
+        raise BlockFailedError(failed[0])
+    samples = [sample for sample in block.requests if sample.tokens]
+    if name == "output_tok_s":
+        return sum(len(sample.tokens) for sample in samples) / (block.wall_ns / NS_PER_S)
+    if name == "requests_s":
+        return len(samples) / (block.wall_ns / NS_PER_S)
+    kind, _, quantile = name.partition("_ms_p")
+    values = [value for sample in samples for value in _LATENCIES[kind](sample)]
+    return percentile(values, float(quantile)) if values else None
+
+
+def metrics(block: BlockSample, requests: Sequence[Request]) -> dict[str, float]:
+    """Every metric that this block has. Raises BlockFailedError."""
+    found = {name: metric(name, block, requests) for name in METRICS}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def log_ratio(name: str, a: float, b: float) -> float:
+    """The log-ratio of side B to side A of a metric, positive when B is better."""
+    ratio = math.log(b / a)
+    return ratio if METRICS[name] == "max" else -ratio
+
+
+def pair_ratio(
+    name: str, a: BlockSample, b: BlockSample, requests: Sequence[Request]
+) -> float | None:
+    """The log-ratio of one pair, positive when B is better; None where the metric has no value.
+
+    Raises BlockFailedError (see `failures` for whose it is).
+    """
+    value_a, value_b = metric(name, a, requests), metric(name, b, requests)
+    if value_a is None or value_b is None or value_a <= 0 or value_b <= 0:
+        return None
+    return log_ratio(name, value_a, value_b)
+
+
+def percentile(values: Sequence[float], quantile: float) -> float:
+    """Linear interpolation between order statistics (numpy's default). Raises on no values."""
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    at = (len(ordered) - 1) * quantile / 100.0
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
+
+
+def mean_metrics(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric over blocks, of those that have it."""
+    names = {name for one in values for name in one}
+    found: dict[str, float] = {}
+    for name in METRICS:
+        if name in names:
+            present = [one[name] for one in values if name in one]
+            found[name] = sum(present) / len(present)
+    return found
+
+
+def _ttft_ms(sample: RequestSample) -> list[float]:
+    return [(sample.token_ns[0] - sample.sent_ns) / NS_PER_MS]
+
+
+def _e2e_ms(sample: RequestSample) -> list[float]:
+    return [(sample.token_ns[-1] - sample.sent_ns) / NS_PER_MS]
+
+
+def _tpot_ms(sample: RequestSample) -> list[float]:
+    after_first = len(sample.tokens) - 1
+    if after_first < 1:
+        return []
+    return [(sample.token_ns[-1] - sample.token_ns[0]) / NS_PER_MS / after_first]
+
+
+def _itl_ms(sample: RequestSample) -> list[float]:
+    pairs = zip(sample.token_ns, sample.token_ns[1:], strict=False)
+    return [(later - earlier) / NS_PER_MS for earlier, later in pairs]
+
+
+_LATENCIES = {"ttft": _ttft_ms, "e2e": _e2e_ms, "tpot": _tpot_ms, "itl": _itl_ms}
