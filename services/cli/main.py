@@ -8,6 +8,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from services.errors import PerpetuneError
 
@@ -23,6 +24,13 @@ COMMANDS = {
 }
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the whole usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"perpetune: {message}; see {self.prog} --help\n")
+
+
 def run() -> None:
     """The console script."""
     sys.exit(main(sys.argv[1:]))
@@ -30,7 +38,7 @@ def run() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="perpetune", description="Keeps an inference engine tuned.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

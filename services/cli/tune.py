@@ -19,6 +19,7 @@ from services.cli.watch import Interrupts, watch
 from services.errors import PerpetuneError
 from services.local.run_folder import RUNS, RunFolder, check_space, create, find
 from services.local.system import ROOMS, Room, System, open_system
+from services.log import setup_log
 from services.report.record import CampaignRecord
 
 
@@ -85,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
 async def _tune(
     folder: RunFolder, command: OpenCampaign | ResumeCampaign, options: argparse.Namespace
 ) -> int:
+    setup_log("cli", "0", file=folder.logs / "cli.log")
     interrupts = Interrupts()
     with interrupts.listening():
         async with open_system(folder, options.port, _rooms(options.seed)) as system:
