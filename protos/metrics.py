@@ -2,23 +2,19 @@
 
 It lives in the contract because the engine host stops by them and the evaluator re-derives them. Names
 and definitions are those of vLLM's and AIPerf's serving benchmarks. Pure, stdlib only. Failures count
-against: a block with a failed or short request has no metrics, only failures.
+against: a block with a failed request has no metrics, only failures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from protos.target import METRICS
 from protos.trial import BlockSample, Request, RequestSample
 
 NS_PER_S = 1e9
 NS_PER_MS = 1e6
-
-
-class BlockFailedError(ValueError):
-    """A request of the block failed or came short; the message says which and how."""
 
 
 def failures(block: BlockSample, requests: Sequence[Request]) -> list[str]:
@@ -46,18 +42,17 @@ def _failure(sample: RequestSample | None, request: Request) -> str | None:
     return None
 
 
-def metric(name: str, block: BlockSample, requests: Sequence[Request]) -> float | None:
-    """The value of one metric of a block, in the metric's unit.
+def metric_value(name: str, block: BlockSample) -> float | None:
+    """The value of one metric over a block's requests, in the metric's unit.
 
-    None where the block has none (a TPOT of one-token outputs). Raises BlockFailedError when any
-    request failed, and ValueError for an unknown name.
+    None where the block has none: a TPOT of one-token outputs, and anything once a request failed.
+    Raises ValueError for an unknown name.
     """
     if name not in METRICS:
         raise ValueError(f"unknown metric {name!r}: use one of {', '.join(METRICS)}")
-    failed = failures(block, requests)
-    if failed:
-        raise BlockFailedError(failed[0])
-    samples = [sample for sample in block.requests if sample.tokens]
+    samples = block.requests
+    if not samples or block.wall_ns <= 0 or not all(_complete(sample) for sample in samples):
+        return None
     if name == "output_tok_s":
         return sum(len(sample.tokens) for sample in samples) / (block.wall_ns / NS_PER_S)
     if name == "requests_s":
@@ -67,10 +62,9 @@ def metric(name: str, block: BlockSample, requests: Sequence[Request]) -> float 
     return percentile(values, float(quantile)) if values else None
 
 
-def metrics(block: BlockSample, requests: Sequence[Request]) -> dict[str, float]:
-    """Every metric that this block has. Raises BlockFailedError."""
-    found = {name: metric(name, block, requests) for name in METRICS}
-    return {name: value for name, value in found.items() if value is not None}
+def _complete(sample: RequestSample) -> bool:
+    ended = sample.error is None and sample.finish is not None
+    return ended and bool(sample.tokens) and len(sample.tokens) == len(sample.token_ns)
 
 
 def log_ratio(name: str, a: float, b: float) -> float:
@@ -79,15 +73,10 @@ def log_ratio(name: str, a: float, b: float) -> float:
     return ratio if METRICS[name] == "max" else -ratio
 
 
-def pair_ratio(
-    name: str, a: BlockSample, b: BlockSample, requests: Sequence[Request]
-) -> float | None:
-    """The log-ratio of one pair, positive when B is better; None where the metric has no value.
-
-    Raises BlockFailedError (see `failures` for whose it is).
-    """
-    value_a, value_b = metric(name, a, requests), metric(name, b, requests)
-    if value_a is None or value_b is None or value_a <= 0 or value_b <= 0:
+def pair_ratio(name: str, a: BlockSample, b: BlockSample) -> float | None:
+    """The log-ratio of one pair, positive when B is better; None where a side has no value."""
+    value_a, value_b = metric_value(name, a), metric_value(name, b)
+    if not value_a or not value_b:
         return None
     return log_ratio(name, value_a, value_b)
 
@@ -101,17 +90,6 @@ def percentile(values: Sequence[float], quantile: float) -> float:
     low = math.floor(at)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (at - low)
-
-
-def mean_metrics(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric over blocks, of those that have it."""
-    names = {name for one in values for name in one}
-    found: dict[str, float] = {}
-    for name in METRICS:
-        if name in names:
-            present = [one[name] for one in values if name in one]
-            found[name] = sum(present) / len(present)
-    return found
 
 
 def _ttft_ms(sample: RequestSample) -> list[float]:
