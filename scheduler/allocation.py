@@ -41,7 +41,10 @@ def choose(campaign: Campaign, now_s: float) -> Choice | None:
         _audit(fresh + control),
         _fast(campaign, fresh, control),
     ):
-        if choice is not None and may_begin(campaign, choice.tier, now_s):
+        if choice is None:
+            continue
+        then = "cold" if choice.tier == "slow" and not choice.purpose else None
+        if may_begin(campaign, choice.tier, now_s, then):
             return choice
     return None
 

@@ -8,6 +8,8 @@ from scheduler.state import Campaign
 
 CLOSING_SHARE = 0.4  # of a small budget, the most that is kept back for the closing measurement
 
+FINAL_PER_COLD = 4 / 3  # a closing trial makes eight starts, a confirm may stop after six
+
 
 def wall_spent_s(campaign: Campaign, now_s: float) -> float:
     """Seconds the campaign has worked; the time in which no scheduler led it isn't billed."""
@@ -23,8 +25,22 @@ def wall_seen_s(campaign: Campaign) -> float:
 
 def search_left_s(campaign: Campaign, now_s: float) -> float:
     """Wall seconds left before the closing measurement must begin (may be negative)."""
-    left_s = campaign.budget_s - wall_spent_s(campaign, now_s)
-    return left_s - min(campaign.opening.policy.final_s, CLOSING_SHARE * campaign.budget_s)
+    return campaign.budget_s - wall_spent_s(campaign, now_s) - reserve_s(campaign)
+
+
+def reserve_s(campaign: Campaign) -> float:
+    """Wall seconds kept back for the closing trials: `policy.final_s`, or what this campaign's own
+    cold trials say that they will take, but never more than CLOSING_SHARE of the budget."""
+    needed_s = campaign.opening.policy.final_s
+    if "cold" in campaign.tiers:
+        each_s = FINAL_PER_COLD * expected_s(campaign, "cold")
+        needed_s = max(needed_s, closing_trials(campaign) * each_s)
+    return min(needed_s, CLOSING_SHARE * campaign.budget_s)
+
+
+def closing_trials(campaign: Campaign) -> int:
+    """How many closing trials the campaign would take if it ended now."""
+    return (len(campaign.releases) > 1) + bool(campaign.looked_faster)
 
 
 def expected_s(campaign: Campaign, tier: str) -> float:
@@ -47,23 +63,27 @@ def committed_device_s(campaign: Campaign) -> float:
     return campaign.device_s + sum(expected_device_s(campaign, tier) for tier in flying)
 
 
-def may_begin(campaign: Campaign, tier: str, now_s: float) -> bool:
-    """Whether a search trial of the tier still fits both budgets, what is in flight included."""
+def may_begin(campaign: Campaign, tier: str, now_s: float, then: str | None = None) -> bool:
+    """Whether a search trial of the tier still fits both budgets, what is in flight included.
+
+    `then` is the tier of the trial that it would be in vain without.
+    """
+    tiers = [tier] if then is None else [tier, then]
     flying_s = sum(expected_s(campaign, campaign.trials[id].tier) for id in campaign.flight)
     hosts = max(1, len(campaign.ready))
-    if flying_s / hosts + expected_s(campaign, tier) > search_left_s(campaign, now_s):
+    needed_s = flying_s / hosts + sum(expected_s(campaign, t) for t in tiers)
+    if needed_s > search_left_s(campaign, now_s):
         return False
     limit_s = campaign.opening.budget.device_s
     if limit_s is None:
         return True
-    needed_s = committed_device_s(campaign) + expected_device_s(campaign, tier)
-    return needed_s + closing_device_s(campaign) <= limit_s
+    device_s = committed_device_s(campaign) + sum(expected_device_s(campaign, t) for t in tiers)
+    return device_s + closing_device_s(campaign) <= limit_s
 
 
 def closing_device_s(campaign: Campaign) -> float:
     """Device seconds to keep back for the closing trials."""
-    trials = (len(campaign.releases) > 1) + bool(campaign.looked_faster)
-    return max(1, trials) * expected_device_s(campaign, "cold")
+    return max(1, closing_trials(campaign)) * expected_device_s(campaign, "cold")
 
 
 def spent_reason(campaign: Campaign, now_s: float) -> str | None:
