@@ -12,7 +12,6 @@ from services.cli import words
 from services.local.run_folder import RUNS, RunFolder
 from services.report.record import CampaignRecord
 from services.report.summary import Gain, Summary, summarise
-from services.report.write import write_report
 
 
 def close(folder: RunFolder, record: CampaignRecord, interrupted: bool) -> int:
@@ -21,6 +20,9 @@ def close(folder: RunFolder, record: CampaignRecord, interrupted: bool) -> int:
         reason = record.reason or "the scheduler never opened the campaign; see its log in "
         print(f"perpetune: {reason}{'' if record.reason else folder.logs}", file=sys.stderr)
         return 2
+    # Imported only here: it brings matplotlib, which a running campaign should not wait for.
+    from services.report.write import write_report
+
     summary = summarise(record)
     write_report(folder.path, record, summary, DirectoryBlobs(folder.blobs))
     print_table(folder, summary)

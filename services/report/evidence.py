@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 
 from protos import codec
-from protos.metrics import metric_value
-from protos.target import METRICS
+from protos.metrics import pair_ratio
 from protos.trial import BlockSample, Evidence, Verdict
 from services.blobs import Blobs
 from services.errors import BlobError
@@ -31,24 +30,16 @@ def read_evidence(blobs: Blobs, verdict: Verdict) -> Evidence | None:
 
 def pair_ratios(evidence: Evidence) -> list[PairRatio]:
     """Every pair of the evidence, in the order in which they ran, void ones included."""
-    sides: dict[tuple[int, int], dict[str, BlockSample]] = {}
+    sides: dict[int, dict[str, BlockSample]] = {}
     for block in evidence.blocks:
-        sides.setdefault((block.start, block.pair), {})[block.side] = block
-    metric = evidence.lease.objective.metric
-    return [
-        PairRatio(
-            pair, start, _ratio(metric, both["A"], both["B"]), both["A"].void or both["B"].void
-        )
-        for (start, pair), both in sides.items()
-        if len(both) == 2
-    ]
+        sides.setdefault(block.pair, {})[block.side] = block
+    return [_pair(evidence, pair, both) for pair, both in sides.items() if len(both) == 2]
 
 
-def _ratio(metric: str, a: BlockSample, b: BlockSample) -> float | None:
-    value_a, value_b = metric_value(metric, a), metric_value(metric, b)
-    if not value_a or not value_b:
-        return None
-    return value_b / value_a if METRICS[metric] == "max" else value_a / value_b
+def _pair(evidence: Evidence, pair: int, both: dict[str, BlockSample]) -> PairRatio:
+    a, b = both["A"], both["B"]
+    found = pair_ratio(evidence.lease.objective.metric, a, b)
+    return PairRatio(pair, a.start, None if found is None else math.exp(found), a.void or b.void)
 
 
 def numbers(evidence: Evidence) -> list[str]:
@@ -80,5 +71,5 @@ def _grading(evidence: Evidence) -> list[str]:
     noise = "" if evidence.noise_gap is None else f" (side A's own: {evidence.noise_gap:.4f})"
     return [
         f"graded {len(evidence.grades)} outputs, {len(gaps)} tokens: {same} same as side A, "
-        f"largest logit gap {max(gaps, default=math.nan):.4f}{noise}"
+        f"largest logit gap {max(gaps):.4f}{noise}"
     ]

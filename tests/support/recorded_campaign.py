@@ -18,8 +18,11 @@ from protos.trial import (
     Interval,
     Lease,
     Limits,
+    PairScript,
     Plan,
+    Request,
     RequestSample,
+    Script,
     Side,
     StopRule,
     Verdict,
@@ -197,7 +200,7 @@ class Recording:
             "host0",
             lease,
             "0" * 64,
-            None,
+            self.script(lease, len(ratios)),
             rung,
             phases_s={"start": 0.09, "prepare": 0.02, "blocks": 0.6, "grade": 0.08, "engage": 0.1},
             blocks=tuple(blocks),
@@ -206,6 +209,11 @@ class Recording:
             engaged=word != "not_engaged",
             device_s=0.8,
         )
+
+    def script(self, lease: Lease, pairs: int) -> str:
+        request = Request(0, (1, 2, 3), 4)
+        script = Script(lease.trial, "seed", (PairScript("A", (request,)),) * pairs)
+        return self.blobs.put(codec.encode(script))
 
     def check(self, candidate: Candidate, ok: bool = True, reason: str = "") -> None:
         check = Check(candidate.id, ok, reason, changed=("slim/model.py:Model.decode",))
