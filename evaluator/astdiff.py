@@ -76,8 +76,10 @@ class _Comparison:
 
     def _imports(self, old: ast.Module, new: ast.Module) -> None:
         before, after = _imported(old), _imported(new)
-        if set(before) - set(after):
-            self._rerun("an import was removed")
+        for item in set(before) - set(after):
+            # The name stays bound in a running module: harmless only if nothing asks for it.
+            if item[-1] in _asked_names(new) or item[0] == "__future__":
+                self._rerun(f"the import of {item[-1]} was removed")
         taken = _bound_names(old.body)
         for item in after:
             if item in before:
@@ -94,7 +96,9 @@ class _Comparison:
         before, rest_before = _split(old)
         after, rest_after = _split(new)
         where = f"class {prefix[:-1]}" if prefix else "module level"
-        if [_dump(node) for node in rest_before] != [_dump(node) for node in rest_after]:
+        if not prefix:
+            rest_after = self._without_new_names(rest_before, rest_after, taken)
+        if _dumps(rest_before) != _dumps(rest_after):
             self._rerun(f"statements at {where} changed")
         if _twice(old) | _twice(new):
             if _dumps(old) != _dumps(new):
@@ -107,6 +111,21 @@ class _Comparison:
                 self._both(before[name], node, prefix)
             else:
                 self._new(node, prefix, taken)
+
+    def _without_new_names(
+        self, old: list[ast.stmt], new: list[ast.stmt], taken: set[str]
+    ) -> list[ast.stmt]:
+        """The new statements but for assignments that only bind names nobody had."""
+        before = set(_dumps(old))
+
+        def is_new_name(node: ast.stmt) -> bool:
+            if isinstance(node, ast.Assign):
+                plain = all(isinstance(target, ast.Name) for target in node.targets)
+            else:
+                plain = isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+            return plain and _dump(node) not in before and not _bound_names([node]) & taken
+
+        return [node for node in new if not is_new_name(node)]
 
     def _both(self, old: Definition, new: Definition, prefix: str) -> None:
         if _dump(old) == _dump(new):
@@ -127,8 +146,8 @@ class _Comparison:
             self._rerun(f"decorators of {name} changed")
         elif not _transparent(new):
             self._rerun(f"{name} is wrapped by a decorator")
-        if _dump(old.args) != _dump(new.args) or _dumps([old.returns]) != _dumps([new.returns]):
-            self._rerun(f"the signature of {name} changed")
+        if not _simple_defaults(old, new):
+            self._rerun(f"the defaults of {name} changed")
         if self._free_before.get(name) != self._free_after.get(name):
             self._rerun(f"{name} closes over other variables")
 
@@ -142,7 +161,7 @@ class _Comparison:
                 self._rerun(f"class {name} was added inside a class")
             return
         self._diff.added.append(name)
-        if self._free_after.get(name):
+        if set(self._free_after.get(name, ())) - {"__class__"}:
             self._rerun(f"{name} closes over {', '.join(self._free_after[name])}")
         if prefix and node.name.startswith("__") and node.name.endswith("__"):
             self._rerun(f"{name} was added: existing objects may not see it")
@@ -205,6 +224,17 @@ def _class_head(node: ast.ClassDef) -> list[str]:
 
 def _transparent(node: Function) -> bool:
     return all(isinstance(d, ast.Name) and d.id in TRANSPARENT for d in node.decorator_list)
+
+
+def _simple_defaults(old: Function, new: Function) -> bool:
+    """Whether the defaults are the same, or at most new constants."""
+    before = _dumps([*old.args.defaults, *old.args.kw_defaults])
+    after = [node for node in (*new.args.defaults, *new.args.kw_defaults) if node is not None]
+    return all(isinstance(node, ast.Constant) or _dump(node) in before for node in after)
+
+
+def _asked_names(module: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
 
 
 def _is_import(node: ast.stmt) -> bool:

@@ -191,9 +191,9 @@ def _used(nodes: Iterable[ast.AST]) -> set[str]:
     names: set[str] = set()
     for node in nodes:
         for inner in ast.walk(node):
-            if isinstance(inner, ast.Name):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
                 names.add(inner.id)
-            elif isinstance(inner, ast.Attribute):
+            elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
                 names.add(inner.attr)
     return names
 
