@@ -21,7 +21,7 @@ _KEPT = (
 def normalised_config(raw: dict[str, Any], where: str) -> dict[str, Any]:
     """Reduce a Hugging Face configuration to the keys that the engines read.
 
-    Both spellings of rotary settings (`rope_theta` + `rope_scaling`, `rope_parameters`) are accepted.
+    Rotary settings may be `rope_theta` + `rope_scaling` or `rope_parameters`.
     Raises `ModelError` for another architecture, a missing key, or a feature no engine here has.
     """
     _refuse_unsupported(raw, where)
@@ -35,7 +35,8 @@ def normalised_config(raw: dict[str, Any], where: str) -> dict[str, Any]:
     kind = scaling.get("rope_type", scaling.pop("type", "default"))
     if kind not in SUPPORTED_ROPE:
         raise ModelError(
-            f"{where}: rope scaling '{kind}' is not supported (supported: {', '.join(SUPPORTED_ROPE)})"
+            f"{where}: rope scaling '{kind}' is not supported "
+            f"(supported: {', '.join(SUPPORTED_ROPE)})"
         )
     return {
         "architectures": [SUPPORTED_ARCHITECTURE],
@@ -73,7 +74,8 @@ def _refuse_unsupported(raw: dict[str, Any], where: str) -> None:
         )
     if "quantization_config" in raw:
         raise ModelError(
-            f"{where}: quantised safetensors are not supported; give the unquantised folder or a GGUF"
+            f"{where}: quantised safetensors are not supported; "
+            "give the unquantised folder or a GGUF"
         )
 
 

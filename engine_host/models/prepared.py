@@ -52,7 +52,7 @@ def prepare(model: str, home: Path) -> PreparedModel:
 
 
 def verify(folder: Path) -> None:
-    """Read a prepared folder again and compare it with its SHA256SUMS; `ModelError` if it differs."""
+    """Compare a prepared folder with its SHA256SUMS; `ModelError` if it differs."""
     for line in (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         expected, name = line.split("  ", 1)
         if digest_of_file(folder / name) != expected:

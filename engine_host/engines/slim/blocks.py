@@ -43,7 +43,7 @@ class BlockPool:
         return max(0, -(-tokens // self.block_size) - len(sequence.blocks))
 
     def grow(self, sequence: Sequence, tokens: int) -> bool:
-        """Give a sequence blocks for this many tokens; False, and no change, if too few are left."""
+        """Give a sequence blocks for this many tokens; False, and no change, if too few exist."""
         missing = self.missing(sequence, tokens)
         if missing > self.available:
             return False

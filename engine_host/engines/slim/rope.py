@@ -31,7 +31,8 @@ def _frequencies(config: Config) -> torch.Tensor:
 
 def _llama3(frequencies: torch.Tensor, scaling: dict[str, Any]) -> torch.Tensor:
     """Llama 3.1's rule: slow waves are stretched, fast ones kept, those between are blended."""
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    turns = float(scaling["original_max_position_embeddings"]) * frequencies / (2 * math.pi)
     kept_share = ((turns - low) / (high - low)).clamp(0.0, 1.0)
-    return (1.0 - kept_share) * frequencies / scaling["factor"] + kept_share * frequencies
+    stretched = frequencies / float(scaling["factor"])
+    return (1.0 - kept_share) * stretched + kept_share * frequencies
