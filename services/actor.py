@@ -28,6 +28,7 @@ from services.processes import resident_bytes
 from services.telemetry import failed, span
 
 RETRIED = (TroubleError, Conflict)
+CANCEL_AGAIN_S = 0.5
 EVENT_RETRY_S = (0.1, 0.5, 2.0, 5.0)
 
 Method = Callable[..., Awaitable[Any]]
@@ -89,7 +90,7 @@ class Actor:
         """Run something beside the mail until the end. Its exception ends the actor."""
         task = asyncio.create_task(work, name=f"{self.room}: {name}")
         self._spawned.add(task)
-        task.add_done_callback(self._spawn_ended)
+        task.add_done_callback(self._part_ended)
         return task
 
     async def run(self) -> None:
@@ -149,7 +150,7 @@ class Actor:
         async for delivery in inbox:
             task = asyncio.create_task(self._handle(handlers[type(delivery.command)], delivery))
             self._handling.add(task)
-            task.add_done_callback(self._handling.discard)
+            task.add_done_callback(self._part_ended)
             task.add_done_callback(lambda _: free.release())
             await free.acquire()  # mail is taken only when somebody can work on it
 
@@ -241,12 +242,15 @@ class Actor:
             await close()
         if self._handling:
             await asyncio.wait(self._handling, timeout=self.grace_s)
-        for task in (*self._handling, *self._spawned):
-            task.cancel()
-        await asyncio.gather(*self._handling, *self._spawned, return_exceptions=True)
+        left: set[asyncio.Task[Any]] = {*self._handling, *self._spawned}
+        while left:  # again and again: a cancellation can be swallowed (see nats_link.heed_cancel)
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
 
-    def _spawn_ended(self, task: asyncio.Task[Any]) -> None:
+    def _part_ended(self, task: asyncio.Task[Any]) -> None:
         self._spawned.discard(task)
+        self._handling.discard(task)
         if task.cancelled() or task.exception() is None:
             return
         self.log.error("a part of the room failed", part=task.get_name(), exc_info=task.exception())

@@ -31,6 +31,9 @@ EVENTS_STREAM = "PT_EVENTS"
 COMMANDS_STREAM = "PT_COMMANDS"
 DEAD_STREAM = "PT_DEAD"
 MIB = 1024 * 1024
+EVENTS_BYTES = 2048 * MIB
+COMMANDS_BYTES = 1024 * MIB
+DEAD_BYTES = 64 * MIB
 # Commands are work to do, not a record: the ledger says what became of them.
 COMMANDS_KEPT_S = 24 * 3600.0
 
@@ -119,7 +122,9 @@ class Link:
         deadline_s = time.monotonic() + give_up_after_s
         while True:
             try:
-                return await self.js.publish(subject, body, timeout=ACK_TIMEOUT_S, headers=sent)
+                stored = await self.js.publish(subject, body, timeout=ACK_TIMEOUT_S, headers=sent)
+                heed_cancel()
+                return stored
             except nats.js.errors.APIError as error:
                 if error.err_code in STORAGE_FULL:
                     raise StorageFull(
@@ -156,6 +161,7 @@ class Link:
                 found: list[Stored] = []
                 while True:
                     message = await replies.next_msg(timeout=ACK_TIMEOUT_S)
+                    heed_cancel()
                     status = (message.headers or {}).get("Status")
                     if status in ("204", "404"):
                         return found
@@ -209,6 +215,16 @@ class Link:
                     raise
 
 
+def heed_cancel() -> None:
+    """Raise the cancellation that the client library may just have swallowed.
+
+    Before Python 3.12, `asyncio.wait_for` drops a cancellation that comes together with the result.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def _stream_configs() -> list[StreamConfig]:
     common = StreamConfig(
         retention=RetentionPolicy.LIMITS,
@@ -222,7 +238,7 @@ def _stream_configs() -> list[StreamConfig]:
         common.evolve(
             name=EVENTS_STREAM,
             subjects=[subjects.ALL_EVENTS],
-            max_bytes=2048 * MIB,
+            max_bytes=EVENTS_BYTES,
             deny_delete=True,
             # A hint to followers, sent once an event is stored.
             republish=RePublish(
@@ -232,10 +248,10 @@ def _stream_configs() -> list[StreamConfig]:
         common.evolve(
             name=COMMANDS_STREAM,
             subjects=[subjects.ALL_COMMANDS],
-            max_bytes=1024 * MIB,
+            max_bytes=COMMANDS_BYTES,
             max_age=COMMANDS_KEPT_S,
         ),
-        common.evolve(name=DEAD_STREAM, subjects=[subjects.ALL_DEAD], max_bytes=64 * MIB),
+        common.evolve(name=DEAD_STREAM, subjects=[subjects.ALL_DEAD], max_bytes=DEAD_BYTES),
     ]
 
 
