@@ -1,0 +1,19 @@
+"""`python -m evaluator`: the evaluator as a process."""
+
+import sys
+from pathlib import Path
+
+from evaluator.actor import Evaluator
+from services.main import run_room
+from services.ports import Ports
+from services.settings import Settings
+
+
+def build(ports: Ports, settings: Settings) -> Evaluator:
+    """The actor of these settings; what it keeps lies in `<home>/evaluator`."""
+    home = Path(settings.home) if settings.home else Path.home() / ".cache" / "perpetune"
+    return Evaluator(ports, home / "evaluator", instance=settings.instance)
+
+
+if __name__ == "__main__":
+    sys.exit(run_room("evaluator", build))
