@@ -36,7 +36,7 @@ class TrialProcess:
         self.pid = pid
         self.rung = ""
         self._channel = channel
-        self._limits = limits
+        self.limits = limits
         self._how_it_ended = how_it_ended
         self._members: list[int] = []
         self._watched_ns = 0
@@ -82,13 +82,13 @@ class TrialProcess:
         if now_ns - self._watched_ns < WATCH_EVERY_S * 1e9:
             return
         self._watched_ns = now_ns
-        self._members = processes.tree(self.pid, self._limits.processes + 1)
-        if len(self._members) > self._limits.processes:
-            raise TrialFailedError(phase, f"made more than {self._limits.processes} processes")
+        self._members = processes.tree(self.pid, self.limits.processes + 1)
+        if len(self._members) > self.limits.processes:
+            raise TrialFailedError(phase, f"made more than {self.limits.processes} processes")
         used = processes.resident_bytes(self._members)
-        if used > self._limits.memory_bytes:
+        if used > self.limits.memory_bytes:
             raise TrialFailedError(
-                phase, f"took {used / 1e9:.1f} GB, over the {self._limits.memory_bytes / 1e9:g} GB limit"
+                phase, f"took {used / 1e9:.1f} GB, over the {self.limits.memory_bytes / 1e9:g} GB limit"
             )
 
     def freeze(self) -> None:
@@ -100,6 +100,9 @@ class TrialProcess:
     def usage(self) -> processes.Usage:
         """Processor time and run-queue wait so far, of the processes of the last census."""
         return processes.usage(processes.tree(self.pid))
+
+    def alive(self) -> bool:
+        return processes.alive(self.pid)
 
     def end(self) -> bool:
         """Kill it with everything it started. False if something survived."""

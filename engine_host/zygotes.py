@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine_host import processes, sandbox
@@ -155,7 +155,9 @@ class Zygote:
         return f"killed by {signal.Signals(-status).name}"
 
 
-def start_cold(spec: ChildSpec, limits: Limits) -> TrialProcess:
+def start_cold(
+    spec: ChildSpec, limits: Limits, kind: str = "cold", rank: int = 0
+) -> TrialProcess:
     """A new interpreter that will read everything from disk, confined before it does.
 
     Returns once it is confined; `load` then imports and builds. Raises TrialFailedError.
@@ -165,7 +167,7 @@ def start_cold(spec: ChildSpec, limits: Limits) -> TrialProcess:
         process = _spawn(theirs)
     deadline_ns = time.monotonic_ns() + int(limits.start_s * 1e9)
     order = {
-        "config": spec.config("cold"),
+        "config": {**spec.config(kind), "rank": rank},
         "limits": {"memory_bytes": limits.memory_bytes, "processes": limits.processes},
     }
     trial = ColdProcess(process, channel, limits)
@@ -228,7 +230,3 @@ def _hello(channel: HostChannel, deadline_ns: int) -> None:
         raise UnprotectedError(str(hello.get("error")))
     if "hello" not in hello:
         raise ChannelBrokenError(str(hello.get("error", "it said something else than hello")))
-
-
-def with_precision(spec: ChildSpec, precision: str) -> ChildSpec:
-    return replace(spec, precision=precision)

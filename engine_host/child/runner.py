@@ -57,9 +57,17 @@ class Built:
                 step(self.engine)
         self.prepared = tuple(steps)
 
-    def knob_rungs(self) -> dict[str, str]:
+    def knob_changes(self, knobs: dict[str, Any]) -> dict[str, Any]:
+        """What `knobs` (absent ones at their defaults) would change. Raises NotHot if not live."""
         space = importlib.import_module(self.name).SPACE
-        return {knob["name"]: knob["rung"] for knob in space}
+        defaults = {knob["name"]: knob["default"] for knob in space}
+        rungs = {knob["name"]: knob["rung"] for knob in space}
+        now, then = {**defaults, **self.knobs}, {**defaults, **knobs}
+        changes = {name: value for name, value in then.items() if now.get(name, self) != value}
+        for name in changes:
+            if rungs.get(name, "live") != "live":
+                raise NotHot(f"sets {name}, which is read when the engine is built")
+        return changes
 
     def space(self) -> Any:
         return frozen(importlib.import_module(self.name).SPACE)
@@ -171,18 +179,14 @@ class Runner:
         for name in libraries:
             if name in built.libraries:
                 raise NotHot(f"replaces lib{name}.so, which is in use")
-        changes = {k: v for k, v in knobs.items() if k not in built.knobs or built.knobs[k] != v}
-        rungs = built.knob_rungs() if changes else {}
-        for name in changes:
-            if rungs.get(name, "live") != "live":
-                raise NotHot(f"sets {name}, which is read when the engine is built")
+        changes = built.knob_changes(knobs)
         if libraries:
             built.add_libraries(libraries)
         apply_changes(built.tree, files, built.ran_at_build)
         self._arm_early(frame)
         if changes:
             built.engine.set_knobs(changes)
-            built.knobs = {**built.knobs, **changes}
+            built.knobs = dict(knobs)
         return "hot"
 
     def _arm_early(self, frame: Frame) -> None:

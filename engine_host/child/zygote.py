@@ -30,7 +30,7 @@ CONTROL_BYTES = 1 << 18
 class Config:
     """What the host wants this child to be; one JSON message on the control socket."""
 
-    kind: str  # warm | bare | cold
+    kind: str  # warm | bare | cold | spare_warm | spare_bare
     engine: str
     tree: str
     weights: str
@@ -44,6 +44,7 @@ class Config:
     libraries: dict[str, str] = field(default_factory=dict)  # name to path
     warm_up: tuple[dict[str, Any], ...] = ()
     unsafe: bool = False
+    rank: int = 0
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Config:
@@ -61,7 +62,7 @@ class Zygote:
         self._own_pids: int | None = None
 
     def warm_up(self) -> None:
-        """Import, and for a warm zygote build the engine, serve the golden requests and forget them."""
+        """Import, and in a warm zygote build the engine, serve the golden requests, forget them."""
         config, built = self._config, self._built
         for name in config.imports:
             importlib.import_module(name)
@@ -150,6 +151,28 @@ class Zygote:
             os._exit(0)
 
 
+def make_ready(config: Config, built: Built, *, warm: bool) -> None:
+    """Import, then build and warm the engine, or only bring the weights into memory."""
+    for name in config.imports:
+        importlib.import_module(name)
+    built.tree.compile_all()
+    if not warm:
+        _touch(config.weights)
+        return
+    built.tree.install()
+
+    def build() -> None:
+        built.build()
+        built.prepare()
+
+    built.ran_at_build = record_calls(built.tree.root, build)
+    for request in config.warm_up:
+        built.engine.submit(request)
+        while built.engine.busy():
+            built.engine.step()
+    built.engine.reset()
+
+
 def serve_trial(
     channel: Channel, config: Config, built: Built, limits: Limits, *, own_spaces: bool
 ) -> None:
@@ -159,6 +182,10 @@ def serve_trial(
         view = View(config.view, config.hidden, config.devices)
         layers = confine_trial(view, limits, own_spaces=own_spaces).layers
     channel.send({"hello": layers})
+    if config.kind.startswith("spare_"):
+        channel.receive()  # `stand_by`: the host is there to time it out
+        make_ready(config, built, warm=config.kind == "spare_warm")
+        channel.send({"re": "stand_by", "ok": True})
     with contextlib.suppress(HostGone):
         Runner(channel, built).serve()
 

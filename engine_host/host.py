@@ -1,0 +1,116 @@
+"""The engine host as a library: prepare a target, run leases. No bus in here.
+
+    host = Host("host-0", home, blobs)
+    prepared = await host.prepare(target, campaign)
+    evidence = await host.run(lease, judge_port)
+    await host.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from engine_host.block import Quiet
+from engine_host.cold import ColdMeasurement
+from engine_host.errors import EngineLostError, HostError
+from engine_host.judge_port import JudgeBridge, JudgePort
+from engine_host.measure import Measurement, Progress
+from engine_host.residency import Residency
+from engine_host.strategies import strategy_for
+from engine_host.targets import Prepared, prepare_target
+from protos.target import Target
+from protos.trial import Evidence, Lease
+from services.blobs import Blobs
+
+T = TypeVar("T")
+
+
+class Host:
+    """One device group. One trial at a time; everything that blocks runs in its measuring thread."""
+
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        blobs: Blobs,
+        quiet: Quiet | None = None,
+        on_built: Callable[[str, str, float], None] = lambda *_: None,
+    ) -> None:
+        self.name = name
+        self._home, self._blobs, self._on_built = home, blobs, on_built
+        self._quiet = quiet or Quiet()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._residency: dict[str, Residency] = {}
+        self._prepared: dict[str, Prepared] = {}
+
+    async def prepare(self, target: Target, campaign: str) -> Prepared:
+        """Model prepared, engines of the start release up and warm. Raises HostError in one line."""
+        return await self._in_thread(lambda: self._prepare(target, campaign))
+
+    async def run(
+        self, lease: Lease, judge: JudgePort, progress: Progress = lambda *_: None
+    ) -> Evidence:
+        """Measure one lease. Raises EngineLostError (no verdict may follow) or HostError."""
+        bridge = JudgeBridge(asyncio.get_running_loop(), judge)
+        return await self._in_thread(lambda: self._run(lease, bridge, progress))
+
+    async def close(self) -> None:
+        """End every engine."""
+        await self._in_thread(self._close)
+        self._thread.shutdown()
+
+    def residency(self, campaign: str) -> Residency:
+        """The engines of a campaign. Raises HostError when it was not prepared here."""
+        found = self._residency.get(campaign)
+        if found is None:
+            raise HostError(f"campaign {campaign} was not prepared on host {self.name}")
+        return found
+
+    def _prepare(self, target: Target, campaign: str) -> Prepared:
+        known = self._prepared.get(campaign)
+        if known is not None:
+            return known
+        self._close()  # one target at a time: its engines fill the machine
+        prepared = prepare_target(target, campaign, self._home, self._blobs)
+        residency = Residency(
+            target.engine,
+            prepared.model,
+            prepared.start_side,
+            self._blobs,
+            self._home,
+            strategy_for(target.device_class),
+            self._on_built,
+        )
+        try:
+            residency.bring_up()
+            prepared = prepared.with_space(residency)
+        except BaseException:
+            residency.close()
+            raise
+        self._residency[campaign] = residency
+        self._prepared[campaign] = prepared
+        return prepared
+
+    def _run(self, lease: Lease, judge: JudgeBridge, progress: Progress) -> Evidence:
+        residency = self.residency(lease.campaign)
+        kind = ColdMeasurement if lease.plan.starts > 0 else Measurement
+        try:
+            evidence = kind(residency, lease, judge, self.name, self._quiet, progress).run()
+        except EngineLostError:
+            residency.forget_kept()
+            raise
+        residency.refill()
+        return evidence
+
+    def _close(self) -> None:
+        for residency in self._residency.values():
+            residency.close()
+        self._residency.clear()
+        self._prepared.clear()
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,245 @@
+"""One lease from grant to evidence: bring both sides up, time pairs until the rule stops, grade, prove.
+
+Blocks; runs in the host's one measuring thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine_host import engagement, grading
+from engine_host.block import Place, Quiet, run_block, serve
+from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
+from engine_host.judge_port import JudgeBridge, Revealed
+from engine_host.residency import Residency
+from engine_host.trial_process import EngagedError, TrialProcess
+from protos.metrics import failures, pair_ratio
+from protos.stopping import decide
+from protos.trial import BlockSample, Evidence, Lease, Request, Script
+
+Progress = Callable[[str, int], None]
+
+
+@dataclass
+class Record:
+    """What is known of a trial so far; becomes its evidence."""
+
+    lease: Lease
+    commitment: str = ""
+    script: str | None = None
+    rung: str = ""
+    phases_s: dict[str, float] = field(default_factory=dict)
+    blocks: list[BlockSample] = field(default_factory=list)
+    found: dict[str, Any] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
+
+    def evidence(self, host: str) -> Evidence:
+        lease = self.lease
+        return Evidence(
+            trial=lease.trial,
+            epoch=lease.epoch,
+            attempt=lease.attempt,
+            host=host,
+            lease=lease,
+            commitment=self.commitment,
+            script=self.script,
+            rung=self.rung,
+            phases_s=self.phases_s,
+            blocks=tuple(self.blocks),
+            device_s=time.monotonic() - self.began_s,
+            **self.found,
+        )
+
+
+class Phase:
+    """Notes how long a part of a trial took."""
+
+    def __init__(self, record: Record, name: str) -> None:
+        self._record, self._name = record, name
+
+    def __enter__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        spent_s = time.monotonic() - self._began_s
+        self._record.phases_s[self._name] = self._record.phases_s.get(self._name, 0.0) + spent_s
+
+
+class Measurement:
+    """Runs one resident trial. A finding about the patch ends up in the evidence, never as an error.
+
+    Raises EngineLostError when an engine of the host's own is to blame.
+    """
+
+    def __init__(
+        self,
+        residency: Residency,
+        lease: Lease,
+        judge: JudgeBridge,
+        host: str,
+        quiet: Quiet,
+        progress: Progress = lambda *_: None,
+    ) -> None:
+        self._residency, self._lease, self._judge = residency, lease, judge
+        self._host, self._quiet, self._progress = host, quiet, progress
+        self._record = Record(lease)
+        self._a: TrialProcess
+        self._b: TrialProcess | None = None
+
+    def run(self) -> Evidence:
+        record, lease = self._record, self._lease
+        record.commitment = self._judge.commit(lease.trial, lease.epoch)
+        self._a = self._residency.incumbent(lease.side_a, lease.plan.limits)
+        try:
+            self._measure()
+        except TrialFailedError as error:
+            record.found |= {"failure": error.phase, "detail": error.detail}
+        except EngagedError as error:
+            record.found |= {"failure": "block", "detail": str(error)}
+        finally:
+            with Phase(record, "end"):
+                self._end()
+        return record.evidence(self._host)
+
+    def _measure(self) -> None:
+        record, lease = self._record, self._lease
+        self._progress("starting", 0)
+        self._start_b()
+        revealed = self._judge.reveal(lease)
+        record.script = revealed.digest
+        with Phase(record, "pairs"):
+            decision = self._pairs(revealed)
+        self._progress("grading", len(record.blocks) // 2)
+        with Phase(record, "counters"):
+            record.found["counters"] = self._counters()
+        with Phase(record, "grading"):
+            self._grade(revealed.script, decision)
+        with Phase(record, "engagement"):
+            self._prove(revealed.script)
+
+    def _start_b(self) -> None:
+        """From having the patch to first tokens of the patched engine."""
+        record, lease = self._record, self._lease
+        limits, side = lease.plan.limits, lease.side_b
+        began_s = time.monotonic()
+        with Phase(record, "fork"):
+            rung = lease.plan.force_rung or side.rung
+            self._b = self._residency.candidate(side, rung, limits)
+        record.rung = self._b.rung
+        with Phase(record, "load"):
+            self._load()
+        with Phase(record, "prepare"):
+            self._b.ask("prepare", "prepare", limits.prepare_s)
+        serve(self._b, [first_request(self._residency.model.vocab)], limits.start_s)
+        record.phases_s["start"] = record.phases_s["first_tokens"] = time.monotonic() - began_s
+        self._b.freeze()
+
+    def _load(self) -> None:
+        limits, side = self._lease.plan.limits, self._lease.side_b
+        assert self._b is not None
+        try:
+            self._residency.load(self._b, side, limits.start_s)
+        except NotHotError as error:
+            self._record.found["reproof"] = f"hot refused: {error}"
+            self._b.end()
+            self._b = self._residency.candidate(side, "warm", limits)
+            self._record.rung = self._b.rung
+            self._residency.load(self._b, side, limits.start_s)
+
+    def _pairs(self, revealed: Revealed) -> str:
+        """Run pairs until the declared rule stops. Returns what it said."""
+        rule, script = self._lease.plan.rule, revealed.script
+        ratios: list[float] = []
+        for number in range(len(script.pairs)):
+            self._progress("timing", number)
+            a, b = self._pair(script, number)
+            self._record.blocks += [a, b] if script.pairs[number].first == "A" else [b, a]
+            if a.void or b.void:
+                continue
+            requests = script.pairs[number].requests
+            if failures(a, requests):
+                raise EngineLostError(f"side A: {failures(a, requests)[0]}")
+            if failures(b, requests):
+                return "failed"
+            ratio = pair_ratio(self._lease.objective.metric, a, b)
+            if ratio is None:
+                metric = self._lease.objective.metric
+                raise EngineLostError(f"{metric} isn't measured by this workload")
+            ratios.append(ratio)
+            decision = decide(ratios, rule)
+            if decision != "continue":
+                return decision
+        return "inconclusive"
+
+    def _pair(self, script: Script, number: int) -> tuple[BlockSample, BlockSample]:
+        pair = script.pairs[number]
+        order: tuple[Literal["A", "B"], ...] = ("A", "B") if pair.first == "A" else ("B", "A")
+        done: dict[str, BlockSample] = {}
+        for position, side in enumerate(order):
+            done[side] = self._block(side, script, Place(number, 0, side, position))
+        return done["A"], done["B"]
+
+    def _block(self, side: str, script: Script, place: Place) -> BlockSample:
+        assert self._b is not None
+        busy, other = (self._a, self._b) if side == "A" else (self._b, self._a)
+        frozen = [other, *(p for p in self._residency.others(self._a) if p is not self._a)]
+        pair, block_s = script.pairs[place.pair], self._lease.plan.limits.block_s
+        try:
+            return run_block(busy, frozen, pair, place, block_s, self._quiet)
+        except TrialFailedError as error:
+            if side == "A":
+                self._residency.forget_kept()
+                raise EngineLostError(f"side A: {error.detail}") from error
+            raise
+
+    def _counters(self) -> dict[str, int]:
+        assert self._b is not None
+        self._b.thaw()
+        found = self._b.ask("counters", "block", self._lease.plan.limits.block_s)
+        self._b.freeze()
+        if not isinstance(found, dict):
+            return {}
+        return {str(k)[:60]: v for k, v in list(found.items())[:30] if type(v) is int}
+
+    def _grade(self, script: Script, decision: str) -> None:
+        """Grade what decides something: a gain in full, anything else by a few outputs."""
+        plan, found = self._lease.plan, self._record.found
+        most = plan.grade_requests if decision == "faster" else min(2, plan.grade_requests)
+        drawn = grading.draw(self._record.blocks, script, most)
+        if drawn:
+            reference = self._residency.reference()
+            found["grades"], found["noise_gap"] = grading.grade(reference, drawn)
+        if plan.quality and self._b is not None and not all(one.same for one in drawn):
+            limit_s = plan.limits.block_s
+            sides = (("A", self._a), ("B", self._b))
+            found["quality"] = tuple(
+                grading.quality(process, side, script, limit_s) for side, process in sides
+            )
+
+    def _prove(self, script: Script) -> None:
+        lease, found = self._lease, self._record.found
+        if not (lease.plan.prove_engagement and lease.side_b.changed) or self._b is None:
+            return
+        request = shortest(script)
+        engaged, detail = engagement.prove(self._residency, self._b, lease, request)
+        found["engaged"], found["engaged_detail"] = engaged, detail
+
+    def _end(self) -> None:
+        self._a.freeze()
+        if self._b is not None and not self._b.end():
+            raise EngineLostError("a process of the trial survived its end")
+
+
+def first_request(vocab: int) -> Request:
+    """The untimed request that shows first tokens: nothing in it comes from the script."""
+    return Request(id=0, prompt=tuple(range(1, min(8, vocab - 1))), max_tokens=2)
+
+
+def shortest(script: Script) -> Request:
+    """The script's cheapest request, sent at once."""
+    requests = [request for pair in script.pairs for request in pair.requests]
+    found = min(requests, key=lambda request: len(request.prompt) + 8 * request.max_tokens)
+    return Request(id=found.id, prompt=found.prompt, max_tokens=min(4, found.max_tokens))
