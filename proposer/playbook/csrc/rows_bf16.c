@@ -1,0 +1,24 @@
+/* Rows of bfloat16 weights, as they lie in the file. `x` [tokens][stride] is split (lanes.c). */
+#define MAX_TOKENS 4
+
+INLINE size_t bf16_row_bytes(int n) { return (size_t)n * 2; }
+
+/* out[t] = w . x[t] for 1 to MAX_TOKENS tokens; n is a multiple of 32. `sums` isn't used. */
+INLINE void bf16_dot(const void *row, int n, const float *x, const float *sums, int stride,
+                     const int tokens, float *out) {
+    const uint16_t *w = row;
+    vf a[MAX_TOKENS] = {0}, b[MAX_TOKENS] = {0};
+    (void)sums;
+#pragma GCC unroll 2
+    for (int k = 0; k < n; k += BLOCK) {
+        vu pairs = load_pairs(w + k);
+        vf even = even_of(pairs), odd = odd_of(pairs);
+#pragma GCC unroll 4
+        for (int t = 0; t < tokens; t++) {
+            a[t] += even * load(x + t * stride + k);
+            b[t] += odd * load(x + t * stride + k + LANES);
+        }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) out[t] = sum_of(a[t] + b[t]);
+}
