@@ -111,7 +111,7 @@ def eventually() -> Callable[[Callable[[], Any]], Awaitable[None]]:
 
     async def wait(holds: Callable[[], Any], limit_s: float = 20.0) -> None:
         async with asyncio.timeout(limit_s):
-            while not holds():
+            while not holds():  # noqa: ASYNC110 - what is observed may be another process's doing
                 await asyncio.sleep(0.01)
 
     return wait

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from protos.messages import StopCampaign
+from services.bus import DeliveryPolicy, MemoryBroker, MemoryBus
 from services.clock import RealClock, VirtualClock, run_virtual
 
 
@@ -38,9 +40,6 @@ def test_time_outs_follow_virtual_time():
 
 
 def test_redelivery_follows_virtual_time():
-    from services.bus import DeliveryPolicy, MemoryBroker, MemoryBus
-    from protos.messages import StopCampaign
-
     async def main():
         clock = VirtualClock()
         bus = MemoryBus(MemoryBroker(clock))

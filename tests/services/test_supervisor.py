@@ -33,6 +33,14 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def started(argv: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(argv)
+
+
 def written(file: Path) -> int | None:
     text = file.read_text() if file.exists() else ""
     return int(text) if text else None
@@ -104,13 +112,12 @@ async def test_no_child_outlives_a_supervisor_that_is_killed(tmp_path, eventuall
         "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", script, *FAMILY, str(tmp_path / "pid")])
-    await eventually(lambda: written(tmp_path / "pid"))
-    grandchild = written(tmp_path / "pid")
-    child = int(Path(f"/proc/{grandchild}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    assert alive(child)
-    parent.kill()
-    parent.wait()
+    with started([sys.executable, "-c", script, *FAMILY, str(tmp_path / "pid")]) as parent:
+        await eventually(lambda: written(tmp_path / "pid"))
+        grandchild = written(tmp_path / "pid")
+        child = parent_of(grandchild)
+        assert alive(child)
+        parent.kill()
     await eventually(lambda: not alive(child) and not alive(grandchild))
 
 
