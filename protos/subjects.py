@@ -18,6 +18,7 @@ import msgspec
 PREFIX = "pt.v1"
 ENTITIES = ("campaign", "candidate", "trial", "engine", "release", "agent")
 STORED_EVENTS = f"{PREFIX}.stored.>"
+NOBODY = f"{PREFIX}.nobody"  # nobody ever listens here: an answer to it is the broker's own
 ALL_COMMANDS = f"{PREFIX}.cmd.>"
 ALL_EVENTS = f"{PREFIX}.evt.>"
 ALL_DEAD = f"{PREFIX}.dead.>"

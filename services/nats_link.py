@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import nats
@@ -195,13 +196,22 @@ class Link:
         except (TimeoutError, nats.errors.Error) as error:
             raise BusUnavailable(f"{stream} can't be read: {error}") from error
 
+    async def barrier(self) -> None:
+        """Return once the broker has seen everything that was sent before.
+
+        A request that nobody serves, since the client's own `flush` overtakes what it has buffered.
+        Raises TimeoutError or the client's error.
+        """
+        with suppress(nats.errors.NoRespondersError):
+            await self.nc.request(subjects.NOBODY, timeout=ACK_TIMEOUT_S)
+
     async def close(self) -> None:
         """Send what is buffered, then disconnect. A dead broker doesn't hold it up."""
         if self.nc.is_closed:
             return
         if self.nc.is_connected:
             try:
-                await self.nc.flush(timeout=1)
+                await self.barrier()
             except (TimeoutError, nats.errors.Error) as error:
                 get_log("nats").debug("could not flush", error=str(error))
         await self.nc.close()

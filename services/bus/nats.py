@@ -168,8 +168,8 @@ class NatsBus:
         try:
             subscription = await self._link.nc.subscribe(subject, queue=queue, cb=callback)
             if self._link.nc.is_connected:
-                await self._link.nc.flush(timeout=2)
-        except nats.errors.Error as error:
+                await self._link.barrier()
+        except (TimeoutError, nats.errors.Error) as error:
             raise BusUnavailable(f"can't listen to {subject}: {error}") from error
         return subscription
 
