@@ -1,14 +1,14 @@
 """Raw samples against the script: is the evidence what its plan and script say it is? Pure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from protos.metrics import metric_value
+from evaluator.grade import Said
+from protos.metrics import metric_value, pair_ratio
 from protos.stopping import Decision, decide
 from protos.target import METRICS
-from protos.trial import BlockSample, Evidence, PairScript, RequestSample, Script, StopRule
+from protos.trial import BlockSample, Evidence, Grade, PairScript, RequestSample, Script, StopRule
 
 
 class EvidenceError(ValueError):
@@ -31,8 +31,6 @@ class Pair:
 
 def pairs_of(blocks: Sequence[BlockSample], script: Script) -> list[Pair]:
     """The blocks as pairs, in order, each checked against the script. Raises EvidenceError."""
-    if len(blocks) % 2:
-        raise EvidenceError(f"{len(blocks)} blocks are no whole pairs")
     pairs = []
     for number in range(len(blocks) // 2):
         if number >= len(script.pairs):
@@ -49,12 +47,34 @@ def _pair(number: int, blocks: Sequence[BlockSample], script: PairScript) -> Pai
         raise EvidenceError(f"pair {number} has no first and second side")
     if first.side != script.first:
         raise EvidenceError(f"side {first.side} ran first in pair {number}, not {script.first}")
-    wanted = sorted(item.id for item in script.requests)
     for block in blocks:
-        if block.void is None and sorted(item.id for item in block.requests) != wanted:
-            raise EvidenceError(f"side {block.side} of pair {number} has other requests")
+        _check_requests(block, script)
     a, b = (first, second) if first.side == "A" else (second, first)
     return Pair(number, first.start, a, b)
+
+
+def _check_requests(block: BlockSample, script: PairScript) -> None:
+    known = {item.id for item in script.requests}
+    given = [item.id for item in block.requests]
+    if len(set(given)) != len(given) or not known.issuperset(given):
+        raise EvidenceError(f"side {block.side} of pair {block.pair} has other requests")
+
+
+def last_alone(blocks: Sequence[BlockSample], script: Script) -> str | None:
+    """The fault of a last block of side B that has no partner; None: there is no such block.
+
+    A host may stop at the first wrong output. Raises EvidenceError for any other odd block.
+    """
+    if len(blocks) % 2 == 0:
+        return None
+    block, number = blocks[-1], len(blocks) // 2
+    if block.pair != number or number >= len(script.pairs):
+        raise EvidenceError(f"the last block isn't of pair {number}")
+    _check_requests(block, script.pairs[number])
+    fault = output_fault(block, script.pairs[number])
+    if block.side != "B" or fault is None or block.void is not None:
+        raise EvidenceError(f"pair {number} has only side {block.side}")
+    return fault
 
 
 def output_fault(block: BlockSample, script: PairScript) -> str | None:
@@ -62,11 +82,14 @@ def output_fault(block: BlockSample, script: PairScript) -> str | None:
 
     Every output must have exactly the tokens that were asked for, each with its time.
     """
-    asked = {item.id: item.max_tokens for item in script.requests}
-    for item in block.requests:
-        fault = _request_fault(item, asked[item.id], block.wall_ns)
+    given = {item.id: item for item in block.requests}
+    for asked in script.requests:
+        item = given.get(asked.id)
+        if item is None:
+            return f"request {asked.id} of pair {block.pair} was never answered"
+        fault = _request_fault(item, asked.max_tokens, block.wall_ns)
         if fault:
-            return f"request {item.id} of pair {block.pair} {fault}"
+            return f"request {asked.id} of pair {block.pair} {fault}"
     return None
 
 
@@ -75,6 +98,8 @@ def _request_fault(item: RequestSample, asked: int, wall_ns: int) -> str | None:
         return f"failed: {item.error}"
     if len(item.tokens) != asked:
         return f"gave {len(item.tokens)} tokens of {asked}"
+    if item.finish is None:
+        return "was never finished"
     if len(item.token_ns) != len(item.tokens):
         return f"has {len(item.token_ns)} times for {len(item.tokens)} tokens"
     if any(token < 0 for token in item.tokens):
@@ -89,11 +114,10 @@ def _request_fault(item: RequestSample, asked: int, wall_ns: int) -> str | None:
 
 def log_ratio(metric: str, pair: Pair) -> float:
     """log(B/A), turned so that positive is better. Raises EvidenceError where a side has none."""
-    a, b = metric_value(metric, pair.a), metric_value(metric, pair.b)
-    if a is None or b is None or a <= 0 or b <= 0:
+    ratio = pair_ratio(metric, pair.a, pair.b)
+    if ratio is None:
         raise EvidenceError(f"{metric} isn't measured in pair {pair.number}")
-    ratio = math.log(b / a)
-    return ratio if METRICS[metric] == "max" else -ratio
+    return ratio
 
 
 def units_of(metric: str, pairs: Sequence[Pair], cold: bool) -> list[float]:
@@ -144,6 +168,43 @@ def side_metrics(block: BlockSample) -> dict[str, float]:
     """Every metric that the samples give."""
     found = {name: metric_value(name, block) for name in METRICS}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def said_of(pairs: Sequence[Pair]) -> Said:
+    """What side B said in these pairs, beside what side A said."""
+    differing = tokens = 0
+    for pair in pairs:
+        by_a = {item.id: item.tokens for item in pair.a.requests}
+        for item in pair.b.requests:
+            differing += item.tokens != by_a.get(item.id)
+            tokens += len(item.tokens)
+    return Said(differing, tokens)
+
+
+def check_grades(grades: Sequence[Grade], pairs: Sequence[Pair], said_all: Said) -> None:
+    """Each grade must be of an output of these pairs, and differing ones must be among them.
+
+    Raises EvidenceError.
+    """
+    if said_all.differing and all(item.same_as_a for item in grades):
+        raise EvidenceError("outputs that differ from side A's were not graded")
+    by_number = {pair.number: pair for pair in pairs}
+    for item in grades:
+        pair = by_number.get(item.pair)
+        said = (
+            []
+            if pair is None
+            else [
+                [r.tokens for r in block.requests if r.id == item.request]
+                for block in (pair.a, pair.b)
+            ]
+        )
+        if len(said) != 2 or not said[0] or not said[1]:
+            raise EvidenceError(f"request {item.request} of pair {item.pair} was never timed")
+        if len(item.gaps) != len(said[1][0]) or len(item.logprobs) != len(item.gaps):
+            raise EvidenceError(f"the grade of request {item.request}, pair {item.pair} is torn")
+        if item.same_as_a != (said[0] == said[1]):
+            raise EvidenceError(f"the grade of request {item.request}, pair {item.pair} is wrong")
 
 
 def check_seed(evidence: Evidence, script: Script, commitment: str) -> None:

@@ -26,6 +26,14 @@ CONSTANT_TOKENS = 12  # this many outputs all one token, where side A says other
 
 
 @dataclass(frozen=True)
+class Said:
+    """Side B's outputs in the counted pairs: how many differ from side A's, and all tokens."""
+
+    differing: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Graded:
     """`tokens` were scored; `reason` says in one line why the class is what it is."""
 
@@ -41,26 +49,35 @@ def noise_floor(noise_gap: float | None) -> float:
     return min(CEILING_GAP, max(DEFAULT_GAP, noise_gap or 0.0))
 
 
-def grade(grades: Sequence[Grade], noise_gap: float | None) -> Graded:
-    """The class of the graded outputs. Raises ValueError when there are none."""
+def grade(grades: Sequence[Grade], noise_gap: float | None, said: Said) -> Graded:
+    """The class of side B's outputs. Raises ValueError when none is graded.
+
+    Outputs that differ from side A's are graded first, so the mean over what is graded would be
+    the mean over the worst: it is taken over all tokens that B said, the differing outputs that
+    were not graded counted like those that were.
+    """
     gaps = [gap for item in grades for gap in item.gaps]
     if not gaps:
         raise ValueError("no output was graded")
-    largest, mean = max(gaps), sum(gaps) / len(gaps)
+    largest, plain_mean = max(gaps), sum(gaps) / len(gaps)
+    graded_differing = sum(not item.same_as_a for item in grades)
+    scale = max(1.0, said.differing / graded_differing) if graded_differing else 1.0
+    mean = sum(gaps) * scale / max(said.tokens, len(gaps))
 
     def graded(output_class: OutputClass, reason: str) -> Graded:
         return Graded(output_class, reason, len(gaps), largest, mean)
 
     if min(gaps) < -1e-3:
         return graded("incorrect", f"a gap of {min(gaps):.3f} logits can't be: the score is broken")
-    if largest > INCORRECT_GAP or mean > INCORRECT_MEAN_GAP:
+    if largest > INCORRECT_GAP or plain_mean > INCORRECT_MEAN_GAP:
         return graded(
             "incorrect",
             f"outputs are not the model's: largest gap to the float32 reference {largest:.2f} "
-            f"logits (allowed {INCORRECT_GAP}), mean {mean:.3f} (allowed {INCORRECT_MEAN_GAP})",
+            f"logits (allowed {INCORRECT_GAP}), mean {plain_mean:.3f} "
+            f"(allowed {INCORRECT_MEAN_GAP})",
         )
-    if all(item.same_as_a for item in grades):
-        return graded("bitwise", "every graded output has the same tokens as side A's")
+    if said.differing == 0:
+        return graded("bitwise", "every output has the same tokens as side A's")
     floor = noise_floor(noise_gap)
     if largest <= floor and mean <= MEAN_GAP:
         return graded(

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, replace
 from evaluator.blocks import (
     EvidenceError,
     Pair,
+    check_grades,
     check_seed,
+    last_alone,
     output_fault,
     pairs_of,
     pooled,
+    said_of,
     side_metrics,
     stop_of,
     units_of,
@@ -62,12 +65,12 @@ def judge(
         raise EvidenceError("the script isn't the one that follows from its seed")
     pairs = pairs_of(evidence.blocks, script)
     counted = [pair for pair in pairs if pair.void is None]
-    fault = _output_fault(counted, script)
+    fault = _output_fault(counted, script) or last_alone(evidence.blocks, script)
     if fault:
         return _verdict(evidence, digest, "incorrect", fault, _Finding())
     decision, finding = _measure(evidence, script, pairs)
     word, reason = _word(evidence, decision, finding)
-    graded = _graded(evidence)
+    graded = _graded(evidence, pairs, counted)
     if graded is not None:
         passed = None if graded.output_class == "incorrect" else graded.output_class
         finding = replace(finding, output_class=passed)
@@ -134,11 +137,9 @@ def _quarantine(
 ) -> str | None:
     """Whether side B beats the physical floor, or is too good to believe unseen.
 
-    The host puts `bytes_per_pass` and `bandwidth_bytes_s`, as measured that minute, in the
-    counters. A pass over the weights makes at least one token of every running request.
+    A pass over the weights makes at least one token of every running request.
     """
-    size = evidence.counters.get("bytes_per_pass")
-    bandwidth = evidence.counters.get("bandwidth_bytes_s")
+    size, bandwidth = evidence.bytes_per_pass, evidence.bandwidth_bytes_s
     if size and bandwidth:
         passes = sum(
             max((len(item.tokens) for item in pair.b.requests), default=0)
@@ -202,11 +203,12 @@ def _bound(limit: Limit) -> str:
     return " and ".join(parts)
 
 
-def _graded(evidence: Evidence) -> Graded | None:
-    for item in evidence.grades:
-        if len(item.gaps) != len(item.logprobs) or not item.gaps:
-            raise EvidenceError(f"the grade of request {item.request}, pair {item.pair} is torn")
-    return grade(evidence.grades, evidence.noise_gap) if evidence.grades else None
+def _graded(evidence: Evidence, pairs: Sequence[Pair], counted: Sequence[Pair]) -> Graded | None:
+    if not evidence.grades:
+        return None
+    said = said_of(counted)
+    check_grades(evidence.grades, pairs, said)
+    return grade(evidence.grades, evidence.noise_gap, said)
 
 
 def _refusal(

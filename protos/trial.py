@@ -236,6 +236,8 @@ class Evidence(Value, frozen=True, tag="evidence"):
     device_s: float = 0.0
     counters: dict[str, int] = {}
     reproof: str = ""
+    bytes_per_pass: int | None = None  # of the model, for the physical floor; the host's own figures
+    bandwidth_bytes_s: float | None = None  # as measured last on this host
 
 
 class Interval(Value, frozen=True, tag="interval"):

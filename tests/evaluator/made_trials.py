@@ -64,6 +64,8 @@ class MadeHost:
     noise: Callable[[random.Random], float] = lambda rng: rng.gauss(0.0, 0.02)
     seed: int = 0
     grades: tuple[Grade, ...] | None = None
+    gap: float = 0.2  # largest gap of the one output of side B that differs from side A's
+    differs: bool = True
     changes: dict[str, Any] = field(default_factory=dict)
 
     def run(self, lease: Lease, script: Script) -> Evidence:
@@ -83,7 +85,7 @@ class MadeHost:
             rung="hot",
             blocks=tuple(blocks),
             engaged=True,
-            grades=good_grades() if self.grades is None else self.grades,
+            grades=self._grades(blocks) if self.grades is None else self.grades,
             noise_gap=0.1,
         )
         return msgspec.structs.replace(evidence, **self.changes)
@@ -93,10 +95,19 @@ class MadeHost:
     ) -> list[BlockSample]:
         sides = ("A", "B") if pair.first == "A" else ("B", "A")
         start = number // lease.plan.pairs_per_start if lease.plan.starts else 0
-        return [
+        made = [
             block(pair, number, side, at, start, self.noise(rng) - self.effect * (side == "B"))
             for at, side in enumerate(sides)
         ]
+        return [_differing(b) if self.differs and b.side == "B" and not number else b for b in made]
+
+    def _grades(self, blocks: list[BlockSample]) -> tuple[Grade, ...]:
+        graded = next((item for item in blocks if item.side == "B"), None)
+        if graded is None:
+            return ()
+        count = len(graded.requests[0].tokens)
+        gaps = (*[0.0] * (count - 1), self.gap if self.differs else 0.0)
+        return (Grade(graded.pair, 0, gaps, (-0.5,) * count, not self.differs),)
 
     @staticmethod
     def _units(lease: Lease, blocks: list[BlockSample]) -> list[float]:
@@ -124,6 +135,9 @@ def block(
     return BlockSample(number, start, side, position, wall_ns, tuple(samples))
 
 
-def good_grades(largest: float = 0.2, same: bool = False) -> tuple[Grade, ...]:
-    gaps = (0.0,) * 50 + (largest,)
-    return (Grade(0, 0, gaps, tuple(-0.5 for _ in gaps), same),)
+def _differing(item: BlockSample) -> BlockSample:
+    """The same block with another last token in its first request."""
+    first = item.requests[0]
+    tokens = (*first.tokens[:-1], first.tokens[-1] + 1)
+    changed = msgspec.structs.replace(first, tokens=tokens)
+    return msgspec.structs.replace(item, requests=(changed, *item.requests[1:]))

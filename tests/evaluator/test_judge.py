@@ -9,7 +9,7 @@ from evaluator.judge import EvidenceError, judge
 from evaluator.seeds import commitment_of
 from protos.target import Limit, Objective
 from protos.trial import Evidence, Grade, Plan, Quality, Script, StopRule, Verdict
-from tests.evaluator.made_trials import MadeHost, good_grades, make_lease, make_script_for
+from tests.evaluator.made_trials import MadeHost, make_lease, make_script_for
 
 DIGEST = "e" * 64
 
@@ -76,15 +76,43 @@ def test_a_request_that_failed_counts_against_the_candidate() -> None:
     assert "RuntimeError" in verdict.reason
 
 
+def test_a_request_that_was_never_answered_counts_against_the_candidate() -> None:
+    lease = make_lease()
+    script = make_script_for(lease)
+    evidence = MadeHost(effect=0.4).run(lease, script)
+    at = next(i for i, block in enumerate(evidence.blocks) if block.side == "B")
+    unanswered = msgspec.structs.replace(evidence.blocks[at], requests=())
+    blocks = (*evidence.blocks[:at], unanswered, *evidence.blocks[at + 1 :])
+    evidence = msgspec.structs.replace(evidence, blocks=blocks)
+    verdict = judge(evidence, script, DIGEST, script)
+    assert verdict.word == "incorrect"
+    assert "never answered" in verdict.reason
+
+
+def test_a_host_may_stop_at_the_first_wrong_output() -> None:
+    lease = make_lease()
+    script = make_script_for(lease)
+    number = next(i for i, pair in enumerate(script.pairs) if pair.first == "B")
+    evidence = MadeHost(effect=0.0, seed=1).run(
+        make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=24))), script
+    )
+    alone = msgspec.structs.replace(evidence.blocks[2 * number], requests=())
+    kept = msgspec.structs.replace(
+        evidence, lease=lease, blocks=(*evidence.blocks[: 2 * number], alone)
+    )
+    assert judge(kept, script, DIGEST, script).word == "incorrect"
+    whole = msgspec.structs.replace(kept, blocks=evidence.blocks[: 2 * number + 1])
+    with pytest.raises(EvidenceError, match="only side B"):
+        judge(whole, script, DIGEST, script)
+
+
 def test_a_missing_output_on_side_a_is_no_verdict() -> None:
     with pytest.raises(EvidenceError, match="side A"):
         spoil(lambda s: {"tokens": s.tokens[:-1], "token_ns": s.token_ns[:-1]}, side="A")
 
 
 def test_wrong_tokens_are_incorrect_by_the_reference() -> None:
-    gaps = (0.0, 12.0, 9.0, 14.0)
-    wrong = (Grade(0, 0, gaps, (-20.0,) * 4, False),)
-    verdict = run(MadeHost(effect=0.4, grades=wrong))
+    verdict = run(MadeHost(effect=0.4, gap=14.0))
     assert verdict.word == "incorrect"
     assert "not the model's" in verdict.reason
 
@@ -108,13 +136,33 @@ def test_one_and_the_same_token_everywhere_is_incorrect() -> None:
     assert judge(evidence, script, DIGEST, script).word == "incorrect"
 
 
+def test_the_same_tokens_everywhere_are_bitwise() -> None:
+    assert run(MadeHost(effect=0.4, differs=False)).output_class == "bitwise"
+
+
+def test_one_flipped_near_tie_among_many_outputs_is_within_the_noise_floor() -> None:
+    """Outputs that differ are graded first; their mean must not be taken for the mean of all."""
+    verdict = run(MadeHost(effect=0.4, gap=0.45))
+    assert (verdict.word, verdict.output_class) == ("faster", "equivalent")
+
+
+def test_a_grade_that_hides_a_difference_is_no_evidence() -> None:
+    lease = make_lease()
+    script = make_script_for(lease)
+    evidence = MadeHost(effect=0.4).run(lease, script)
+    hidden = tuple(msgspec.structs.replace(g, same_as_a=True) for g in evidence.grades)
+    evidence = msgspec.structs.replace(evidence, grades=hidden)
+    with pytest.raises(EvidenceError, match="were not graded"):
+        judge(evidence, script, DIGEST, script)
+
+
 def test_nan_can_be_in_no_evidence() -> None:
     with pytest.raises(ValueError, match="finite"):
         Grade(0, 0, (float("nan"),), (0.0,), False)
 
 
 def test_lower_precision_is_refused_where_only_equivalent_outputs_are_accepted() -> None:
-    host = MadeHost(effect=0.4, grades=good_grades(largest=2.5))
+    host = MadeHost(effect=0.4, gap=2.5)
     assert run(host).word == "incorrect"
 
 
@@ -124,13 +172,8 @@ def test_lower_precision_passes_where_quality_is_accepted_and_shown() -> None:
     same = Quality("B", 2000, 6002.0, tuple(x + 0.001 for x in passages))
     worse = Quality("B", 2000, 6500.0, tuple(x + 0.25 for x in passages))
     objective = Objective("output_tok_s", output_class="quality")
-    grades = good_grades(largest=2.5)
-    good = run(
-        MadeHost(effect=0.4, grades=grades, changes={"quality": (a, same)}), objective=objective
-    )
-    bad = run(
-        MadeHost(effect=0.4, grades=grades, changes={"quality": (a, worse)}), objective=objective
-    )
+    good = run(MadeHost(effect=0.4, gap=2.5, changes={"quality": (a, same)}), objective=objective)
+    bad = run(MadeHost(effect=0.4, gap=2.5, changes={"quality": (a, worse)}), objective=objective)
     assert (good.word, good.output_class) == ("faster", "quality")
     assert bad.word == "incorrect"
     assert "perplexity" in bad.reason
@@ -233,11 +276,11 @@ def test_the_side_that_ran_first_must_be_the_one_that_was_drawn() -> None:
 
 def test_faster_than_the_memory_can_read_the_weights_is_quarantined() -> None:
     counters = {"bytes_per_pass": 270_000_000, "bandwidth_bytes_s": 10_000_000_000}
-    verdict = run(MadeHost(effect=0.4, changes={"counters": counters}))
+    verdict = run(MadeHost(effect=0.4, changes=counters))
     assert verdict.word == "faster"
     assert verdict.quarantined is not None
     possible = {"bytes_per_pass": 270_000_000, "bandwidth_bytes_s": 40_000_000_000}
-    assert run(MadeHost(effect=0.4, changes={"counters": possible})).quarantined is None
+    assert run(MadeHost(effect=0.4, changes=possible)).quarantined is None
 
 
 def test_a_huge_gain_is_quarantined() -> None:
