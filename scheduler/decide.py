@@ -100,6 +100,9 @@ def _never_ready(campaign: Campaign, now_s: float) -> list[Action]:
 def _of_campaign(
     state: State, campaign: Campaign, now_s: float, idle_finish_s: float
 ) -> list[Action]:
+    if campaign.start is not None and not campaign.announced:
+        event = e.ReleasePromoted(campaign.start, ())
+        return [Append("release", f"{campaign.id}-0", event, 0)]
     if not campaign.closing:
         promotion = _promotion(campaign)
         if promotion is not None:

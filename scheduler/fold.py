@@ -187,8 +187,11 @@ def _promoted(state: State, seq: int, time_s: float, event: e.ReleasePromoted) -
     if campaign is None or incumbent is None:
         state.ignored += 1
         return
+    if release.number == 0:
+        campaign.announced = True
+        return
     if release.parent != incumbent.id or release.number != incumbent.number + 1:
-        state.ignored += release.number > 0  # the start's own announcement is no promotion
+        state.ignored += 1
         return
     campaign.releases.append(release)
     campaign.best = None

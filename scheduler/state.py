@@ -98,6 +98,7 @@ class Campaign(msgspec.Struct):
     device_s: float = 0.0
     facts: EngineFacts | None = None
     releases: list[Release] = []
+    announced: bool = False  # the start release stands in the ledger as number 0
     ready: dict[str, int] = {}  # host -> sequence of its campaign_ready
     candidates: dict[str, CandidateState] = {}
     live: dict[str, None] = {}  # ids of candidates that may still get a trial, in order of arrival

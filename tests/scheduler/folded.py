@@ -29,6 +29,7 @@ class Folded:
         self.add(e.EngineUp("host0", "cpu", ("fake",)))
         self.add(e.CampaignOpened(self.order))
         self.add(e.CampaignReady(CAMPAIGN, "host0", FACTS, START, 1.0))
+        self.add(e.ReleasePromoted(START, ()))
 
     @property
     def campaign(self) -> Campaign:

@@ -226,4 +226,6 @@ def judgements(events: Sequence[Recorded]) -> list[tuple[str, str]]:
 
 
 def releases(events: Sequence[Recorded]) -> list[Release]:
-    return [r.event.release for r in events if isinstance(r.event, e.ReleasePromoted)]
+    """What was promoted, without the start."""
+    promoted = (r.event for r in events if isinstance(r.event, e.ReleasePromoted))
+    return [event.release for event in promoted if event.release.number > 0]
