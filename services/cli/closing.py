@@ -53,7 +53,9 @@ def print_table(folder: RunFolder, summary: Summary) -> None:
     name = short_name(folder)
     table.add_row("report", str(folder.report))
     table.add_row("numbers", str(folder.summary))
-    table.add_row("next", f"perpetune show CANDIDATE --campaign {name}" if summary.verdicts else "")
+    if summary.releases[1:]:
+        best = summary.releases[-1].candidate
+        table.add_row("next", f"perpetune show {best} --campaign {name}")
     Console(soft_wrap=not sys.stdout.isatty()).print(table)
 
 
@@ -66,10 +68,10 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
             f"{target.engine} with {target.model} ({target.precision}, {target.device_class})",
         ),
         ("for", f"{summary.objective.metric} on workload {summary.workload.name}"),
-        ("release vs start", _gain(summary.gain, no_release(summary))),
+        *_gain("release vs start", summary.gain, no_release(summary)),
     ]
     lines += [("", line) for line in _metrics(summary)]
-    lines.append(("random arm vs start", _gain(summary.random_arm, "nothing of it to measure")))
+    lines += _gain("random arm vs start", summary.random_arm, "nothing of it to measure")
     lines.append(("verdicts", words.counts(summary.verdicts)))
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
     for release in summary.releases[1:]:
@@ -88,12 +90,13 @@ def no_release(summary: Summary) -> str:
     return "not measured: the campaign ended before its closing measurement"
 
 
-def _gain(gain: Gain | None, otherwise: str) -> str:
+def _gain(name: str, gain: Gain | None, otherwise: str) -> list[tuple[str, str]]:
     if gain is None:
-        return otherwise
+        return [(name, otherwise)]
     low = "?" if gain.low is None else f"{gain.low:.3f}"
     high = "?" if gain.high is None else f"{gain.high:.3f}"
-    return f"{words.ratio(gain.estimate)} [{low}, {high}] of {gain.denominator}"
+    value = f"{words.ratio(gain.estimate)} [{low}, {high}]"
+    return [(name, value), ("", f"of {gain.denominator}")]
 
 
 def _metrics(summary: Summary) -> list[str]:

@@ -5,11 +5,16 @@ from dataclasses import dataclass, field
 
 from protos import events as e
 from protos.messages import Activity, CampaignStatus
+from protos.trial import Verdict
 from services.cli import words
 from services.ledger.base import Recorded
-from services.report.record import CampaignRecord
+from services.report.record import FINAL, RANDOM_FINAL, CampaignRecord
 
 RECENT = 6
+CLOSING = {
+    FINAL: "the release against the start",
+    RANDOM_FINAL: "the best of the random arm against the start",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Progress:
         if isinstance(event, e.TrialEnded) and event.campaign == self.record.campaign:
             verdict = event.verdict
             numbers = words.interval(verdict.interval) if verdict.interval else verdict.reason
-            return Judged(self.label(verdict.candidate), verdict.tier, verdict.word, numbers)
+            return Judged(self._subject(verdict), verdict.tier, verdict.word, numbers)
         if isinstance(event, e.CandidateChecked) and event.campaign == self.record.campaign:
             check = event.check
             if not check.ok:
@@ -54,9 +59,14 @@ class Progress:
     def label(self, candidate: str | None) -> str:
         """A candidate's readable name; a trial without one measures a release."""
         if candidate is None:
-            return "release against start"
+            return "release"
         known = self.record.candidates.get(candidate)
         return (known.candidate.label if known else "") or candidate
+
+    def _subject(self, verdict: Verdict) -> str:
+        trial = self.record.trials.get(verdict.trial)
+        purpose = trial.lease.purpose if trial else ""
+        return CLOSING.get(purpose) or self.label(verdict.candidate)
 
     def phase(self) -> str:
         """What the campaign as a whole is doing."""

@@ -128,7 +128,8 @@ async def _watched(
     except* PerpetuneError as group:
         reason = group.exceptions[0]
         check_space(system.folder.path)  # a full disk is the likelier cause, and says what to do
-        raise UsageError(f"{reason}; {closing.resume_line(system.folder)}") from reason
+        then = f"; {closing.resume_line(system.folder)}" if record.opening else ""
+        raise UsageError(f"{reason}{then}") from reason
 
 
 def _rooms(seed: int | None) -> tuple[Room, ...]:

@@ -16,7 +16,6 @@ from services.report.sections import (
 )
 from services.report.summary import Summary
 
-
 MAX_PANELS = 5  # the closing trials and the newest releases; `perpetune show` has the others
 
 

@@ -64,12 +64,12 @@ CANDIDATES = [
 class Recording:
     """Builds the events one after the other, on a clock of its own."""
 
-    def __init__(self, blobs: Blobs | None = None) -> None:
+    def __init__(self, blobs: Blobs | None = None, opening: OpenCampaign | None = None) -> None:
         self.blobs: Blobs = blobs or MemoryBlobs()
         self.events: list[Recorded] = []
         self._now_s = OPENED_S
         self._rng = random.Random(7)
-        self.opening = OpenCampaign(
+        self.opening = opening or OpenCampaign(
             CAMPAIGN,
             Target("slim", "smollm2"),
             Workload("single"),
@@ -80,7 +80,8 @@ class Recording:
             "slim/__init__.py": self.blobs.put(b'"""slim"""\n'),
             "slim/model.py": self.blobs.put(MODEL.encode()),
         }
-        self.start = Release(CAMPAIGN, 0, files, knobs={"threads": 1})
+        self.campaign = self.opening.campaign
+        self.start = Release(self.campaign, 0, files, knobs={"threads": 1})
 
     def add(
         self, entity: str, id: str, event: object, after_s: float = 0.2, trace: str = ""
@@ -94,11 +95,11 @@ class Recording:
 
     def open(self) -> None:
         self.add("engine", "host0", e.EngineUp("host0", "cpu", ("slim", "fake")))
-        self.add("campaign", CAMPAIGN, e.CampaignOpened(self.opening))
+        self.add("campaign", self.campaign, e.CampaignOpened(self.opening))
         facts = EngineFacts("slim", "cpu", self.start.files, "[]", None)
         self.add("engine", "host0", e.EngineRebuilt("host0", self.start.id, "start", 2.1), 5.0)
-        ready = e.CampaignReady(CAMPAIGN, "host0", facts, self.start, 6.4)
-        self.add("campaign", CAMPAIGN, ready, 1.0)
+        ready = e.CampaignReady(self.campaign, "host0", facts, self.start, 6.4)
+        self.add("campaign", self.campaign, ready, 1.0)
 
     def candidate(self, number: int, base: Release) -> Candidate:
         label, strategy, arm, _, _, _ = CANDIDATES[number % len(CANDIDATES)]
@@ -112,7 +113,7 @@ class Recording:
         knobs = {"threads": 2, "variant": number}
         cost = Cost(wall_s=0.02)
         return Candidate(
-            CAMPAIGN,
+            self.campaign,
             base.id,
             files,
             knobs,
@@ -133,7 +134,7 @@ class Recording:
         epoch = self.add("trial", lease.trial, e.TrialGranted(lease), 0.1, trace)
         verdict = self.verdict(lease, epoch, word, gain, "cold" if tier == "cold" else rung)
         took_s = {"fast": 0.9, "slow": 4.0, "cold": 14.0}[tier]
-        self.add("trial", lease.trial, e.TrialEnded(CAMPAIGN, epoch, verdict), took_s, trace)
+        self.add("trial", lease.trial, e.TrialEnded(self.campaign, epoch, verdict), took_s, trace)
         return lease.trial
 
     def lease(self, candidate: str | None, base: Release, tier: str, purpose: str) -> Lease:
@@ -143,7 +144,7 @@ class Recording:
         other = Side(base.id, base.files, base.knobs, {}, candidate, "hot")
         return Lease(
             f"t{count:012x}",
-            CAMPAIGN,
+            self.campaign,
             "host0",
             1,
             tier,  # type: ignore[arg-type]
@@ -218,7 +219,7 @@ class Recording:
     def check(self, candidate: Candidate, ok: bool = True, reason: str = "") -> None:
         check = Check(candidate.id, ok, reason, changed=("slim/model.py:Model.decode",))
         trace = f"{int(candidate.id[1:], 16):032x}"
-        self.add("candidate", candidate.id, e.CandidateChecked(CAMPAIGN, check), 0.1, trace)
+        self.add("candidate", candidate.id, e.CandidateChecked(self.campaign, check), 0.1, trace)
 
     def admit(self, candidate: Candidate) -> None:
         trace = f"{int(candidate.id[1:], 16):032x}"
@@ -228,7 +229,7 @@ class Recording:
         files = dict(base.files)
         files.update({path: blob for path, blob in candidate.files.items() if blob})
         release = Release(
-            CAMPAIGN,
+            self.campaign,
             base.number + 1,
             files,
             {**base.knobs, **candidate.knobs},
@@ -268,14 +269,14 @@ class Recording:
             lease = self.lease(None, self.start, "cold", purpose)
             epoch = self.add("trial", lease.trial, e.TrialGranted(lease))
             verdict = self.verdict(lease, epoch, "faster", gain, "cold")
-            self.add("trial", lease.trial, e.TrialEnded(CAMPAIGN, epoch, verdict), 16.0)
+            self.add("trial", lease.trial, e.TrialEnded(self.campaign, epoch, verdict), 16.0)
         wall_s = self._now_s - OPENED_S
-        done = e.CampaignFinished(CAMPAIGN, "budget spent", wall_s, 140.5)
-        self.add("campaign", CAMPAIGN, done)
+        done = e.CampaignFinished(self.campaign, "budget spent", wall_s, 140.5)
+        self.add("campaign", self.campaign, done)
 
     def pause(self, reason: str = "interrupted") -> None:
         wall_s = self._now_s - OPENED_S
-        self.add("campaign", CAMPAIGN, e.CampaignPaused(CAMPAIGN, reason, wall_s))
+        self.add("campaign", self.campaign, e.CampaignPaused(self.campaign, reason, wall_s))
 
 
 def interval(lease: Lease, ratios: list[float]) -> Interval:
