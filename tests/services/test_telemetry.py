@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -60,6 +63,36 @@ def test_a_span_is_in_the_file_as_soon_as_it_ends(traces):
     with telemetry.span("first"):
         pass
     assert [span["name"] for span in spans_in(traces)] == ["first"]
+
+
+class _Collector(BaseHTTPRequestHandler):
+    got: ClassVar[list[str]] = []
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.got.append(self.path)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        return
+
+
+def test_spans_also_go_to_an_otlp_endpoint_when_one_is_set(tmp_path, monkeypatch):
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Collector) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        monkeypatch.setenv(
+            "OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}"
+        )
+        telemetry.setup("sender", tmp_path)
+        with telemetry.span("sent"):
+            pass
+        telemetry.shutdown()
+        server.shutdown()
+        serving.join()
+    assert _Collector.got == ["/v1/traces"]
+    assert [span["name"] for span in spans_in(tmp_path)] == ["sent"]
 
 
 def test_without_set_up_nothing_is_recorded_and_nothing_breaks():
