@@ -23,16 +23,17 @@ CONSTRUCTION = frozenset(
 
 @dataclass
 class ModuleDiff:
-    """`changed` and `added` are qualified names in the module (`Model.decode`); `rerun` says, a
-    line each, why the module would have to run again."""
+    """`changed` and `added` are qualified names in the module (`Model.decode`); `bound` counts new
+    imports and constants; `rerun` says, a line each, why the module would have to run again."""
 
     changed: list[str] = field(default_factory=list)
     added: list[str] = field(default_factory=list)
+    bound: int = 0
     rerun: list[str] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        return not (self.changed or self.added or self.rerun)
+        return not (self.changed or self.added or self.bound or self.rerun)
 
 
 def diff_modules(path: str, old: str, new: str) -> ModuleDiff:
@@ -85,6 +86,7 @@ class _Comparison:
             if item in before:
                 continue
             name = item[-1]
+            self._diff.bound += 1
             if item[0] == "__future__" or name == "*":
                 self._rerun(f"the import of {item[0]} {name} can't be added in place")
             elif name in taken:
@@ -125,7 +127,9 @@ class _Comparison:
                 plain = isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
             return plain and _dump(node) not in before and not _bound_names([node]) & taken
 
-        return [node for node in new if not is_new_name(node)]
+        kept = [node for node in new if not is_new_name(node)]
+        self._diff.bound += len(new) - len(kept)
+        return kept
 
     def _both(self, old: Definition, new: Definition, prefix: str) -> None:
         if _dump(old) == _dump(new):
