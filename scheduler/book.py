@@ -41,6 +41,7 @@ class Book:
         self._saved = self.state.last_seq
         async for recorded in self._ledger.read(self.state.last_seq + 1):
             self._take(recorded)
+        await self._find_traces()
 
     async def fold(self, recorded: Recorded) -> None:
         self._take(recorded)
@@ -98,6 +99,14 @@ class Book:
             self._snapshots.save(self.state)
         except OSError as error:
             self._log.warning("no snapshot", reason=str(error))
+
+    async def _find_traces(self) -> None:
+        """Read the beginnings of the traces that a snapshot passed over."""
+        for campaign in self.state.campaigns.values():
+            for id in campaign.live.keys() - self._traces.keys():
+                seq = campaign.candidates[id].admitted_seq
+                async for recorded in self._ledger.read(seq, seq):
+                    self._traces[id] = recorded.context
 
     def _take(self, recorded: Recorded) -> None:
         event = recorded.event

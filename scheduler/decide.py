@@ -246,7 +246,7 @@ def _runs(campaign: Campaign) -> list[Owed]:
         trial = campaign.trials[id]
         if trial.lease is not None:
             lease = msgspec.structs.replace(trial.lease, epoch=trial.epoch)
-            found.append(
-                Owed(f"run {id} {trial.epoch}", "engine_host", RunTrial(lease), trial.host)
-            )
+            once = f"run {id} {trial.epoch}"
+            command = RunTrial(lease)
+            found.append(Owed(once, "engine_host", command, trial.host, candidate=trial.candidate))
     return found

@@ -98,8 +98,11 @@ class SimulatedHost(Actor):
     room = "engine_host"
     heartbeat_s = None
 
-    def __init__(self, ports: Ports, effects: Mapping[str, float], noise: float = 0.02) -> None:
+    def __init__(
+        self, ports: Ports, effects: Mapping[str, float], noise: float = 0.02, pace: float = 1.0
+    ) -> None:
         super().__init__(ports, key="host0")
+        self.pace = pace  # seconds of this clock in a second of the engine
         self.effects = effects
         self.noise = noise
         self.runs: list[tuple[str, int]] = []
@@ -113,7 +116,7 @@ class SimulatedHost(Actor):
 
     @on_command(PrepareTarget)
     async def prepare(self, command: PrepareTarget, delivery: Delivery) -> None:
-        await self.clock.sleep(2.0)
+        await self.clock.sleep(2.0 * self.pace)
         ready = e.CampaignReady(command.campaign, "host0", FACTS, START, 2.0)
         await self.ledger.append("campaign", command.campaign, ready, None)
 
@@ -124,7 +127,7 @@ class SimulatedHost(Actor):
             return
         self.runs.append((lease.trial, lease.epoch))
         verdict = measured(lease, self.effects, self.noise)
-        await self.clock.sleep(verdict.device_s + 0.2)
+        await self.clock.sleep((verdict.device_s + 0.2) * self.pace)
         label = lease.side_b.candidate or ""
         if self.losses.get(label, 0) > 0:
             self.losses[label] -= 1
