@@ -46,4 +46,7 @@ def _prove_early(residency: Residency, lease: Lease, armed: int) -> tuple[bool, 
         return True, f"the engine can't be prepared without it: {error}"
     finally:
         process.end()
-    return False, f"no request needed any of {len(functions)} changed functions ({armed} were armed)"
+    return (
+        False,
+        f"no request needed any of {len(functions)} changed functions ({armed} were armed)",
+    )

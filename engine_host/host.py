@@ -1,9 +1,9 @@
 """The engine host as a library: prepare a target, run leases. No bus in here.
 
-    host = Host("host-0", home, blobs)
-    prepared = await host.prepare(target, campaign)
-    evidence = await host.run(lease, judge_port)
-    await host.close()
+host = Host("host-0", home, blobs)
+prepared = await host.prepare(target, campaign)
+evidence = await host.run(lease, judge_port)
+await host.close()
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from engine_host.cold import ColdMeasurement
 from engine_host.errors import EngineLostError, HostError
 from engine_host.judge_port import JudgeBridge, JudgePort
 from engine_host.measure import Measurement, Progress
+from engine_host.reproof import reprove
 from engine_host.residency import Residency
 from engine_host.strategies import strategy_for
 from engine_host.targets import Prepared, prepare_target
+from engine_host.zygotes import Exposure
+from protos.release import EngineFacts
 from protos.target import Target
 from protos.trial import Evidence, Lease
 from services.blobs import Blobs
@@ -38,11 +41,13 @@ class Host:
         home: Path,
         blobs: Blobs,
         quiet: Quiet | None = None,
+        exposure: Exposure | None = None,
         on_built: Callable[[str, str, float], None] = lambda *_: None,
     ) -> None:
         self.name = name
         self._home, self._blobs, self._on_built = home, blobs, on_built
         self._quiet = quiet or Quiet()
+        self._exposure = exposure or Exposure()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
         self._residency: dict[str, Residency] = {}
         self._prepared: dict[str, Prepared] = {}
@@ -58,6 +63,10 @@ class Host:
         bridge = JudgeBridge(asyncio.get_running_loop(), judge)
         return await self._in_thread(lambda: self._run(lease, bridge, progress))
 
+    async def reprove(self) -> dict[str, str]:
+        """What is wrong with each release's engine (empty: nothing). A damaged one is rebuilt."""
+        return await self._in_thread(self._reprove)
+
     async def close(self) -> None:
         """End every engine."""
         await self._in_thread(self._close)
@@ -69,6 +78,11 @@ class Host:
         if found is None:
             raise HostError(f"campaign {campaign} was not prepared on host {self.name}")
         return found
+
+    def facts(self, campaign: str) -> EngineFacts:
+        """What was said of a campaign's target. Raises HostError when it was not prepared here."""
+        self.residency(campaign)
+        return self._prepared[campaign].facts
 
     def _prepare(self, target: Target, campaign: str) -> Prepared:
         known = self._prepared.get(campaign)
@@ -83,6 +97,7 @@ class Host:
             self._blobs,
             self._home,
             strategy_for(target.device_class),
+            self._exposure,
             self._on_built,
         )
         try:
@@ -105,6 +120,16 @@ class Host:
             raise
         residency.refill()
         return evidence
+
+    def _reprove(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for residency in self._residency.values():
+            wrong = reprove(residency)
+            for release, reason in wrong.items():
+                if reason:
+                    residency.rebuild(release, "doubt")
+            found |= wrong
+        return found
 
     def _close(self) -> None:
         for residency in self._residency.values():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine_host import engagement, grading
-from engine_host.block import Place, Quiet, run_block, serve
+from engine_host.block import Place, Quiet, Served, run_block, serve
 from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
 from engine_host.judge_port import JudgeBridge, Revealed
 from engine_host.residency import Residency
@@ -133,8 +133,9 @@ class Measurement:
             self._load()
         with Phase(record, "prepare"):
             self._b.ask("prepare", "prepare", limits.prepare_s)
-        serve(self._b, [first_request(self._residency.model.vocab)], limits.start_s)
-        record.phases_s["start"] = record.phases_s["first_tokens"] = time.monotonic() - began_s
+        before_s = time.monotonic() - began_s
+        served = serve(self._b, [first_request(self._residency.model.vocab)], limits.start_s)
+        note_first_tokens(record, before_s, served)
         self._b.freeze()
 
     def _load(self) -> None:
@@ -151,41 +152,55 @@ class Measurement:
 
     def _pairs(self, revealed: Revealed) -> str:
         """Run pairs until the declared rule stops. Returns what it said."""
-        rule, script = self._lease.plan.rule, revealed.script
-        ratios: list[float] = []
+        script, ratios = revealed.script, list[float]()
         for number in range(len(script.pairs)):
-            self._progress("timing", number)
-            a, b = self._pair(script, number)
-            self._record.blocks += [a, b] if script.pairs[number].first == "A" else [b, a]
-            if a.void or b.void:
-                continue
-            requests = script.pairs[number].requests
-            if failures(a, requests):
-                raise EngineLostError(f"side A: {failures(a, requests)[0]}")
-            if failures(b, requests):
-                return "failed"
-            ratio = pair_ratio(self._lease.objective.metric, a, b)
-            if ratio is None:
-                metric = self._lease.objective.metric
-                raise EngineLostError(f"{metric} isn't measured by this workload")
-            ratios.append(ratio)
-            decision = decide(ratios, rule)
-            if decision != "continue":
-                return decision
+            ratio = self._pair(script, number)
+            if ratio == "failed":
+                return ratio
+            if isinstance(ratio, float):
+                ratios.append(ratio)
+                decision = decide(ratios, self._lease.plan.rule)
+                if decision != "continue":
+                    return decision
         return "inconclusive"
 
-    def _pair(self, script: Script, number: int) -> tuple[BlockSample, BlockSample]:
-        pair = script.pairs[number]
+    def _pair(
+        self, script: Script, number: int, start: int = 0
+    ) -> float | Literal["void", "failed"]:
+        """Run one pair and note its blocks; its log-ratio, or why there is none."""
+        self._progress("timing", number)
+        pair, metric = script.pairs[number], self._lease.objective.metric
         order: tuple[Literal["A", "B"], ...] = ("A", "B") if pair.first == "A" else ("B", "A")
         done: dict[str, BlockSample] = {}
         for position, side in enumerate(order):
-            done[side] = self._block(side, script, Place(number, 0, side, position))
-        return done["A"], done["B"]
+            done[side] = self._block(side, script, Place(number, start, side, position))
+        self._record.blocks += [done[side] for side in order]
+        a, b = done["A"], done["B"]
+        self._check_tokens(b)
+        if a.void or b.void:
+            return "void"
+        if failures(a, pair.requests):
+            raise EngineLostError(f"side A: {failures(a, pair.requests)[0]}")
+        if failures(b, pair.requests):
+            return "failed"
+        ratio = pair_ratio(metric, a, b)
+        if ratio is None:
+            raise EngineLostError(f"{metric} isn't measured by this workload")
+        return ratio
+
+    def _check_tokens(self, block: BlockSample) -> None:
+        """The reference can't score what is no token."""
+        vocab = self._residency.model.vocab
+        for sample in block.requests:
+            if any(not 0 <= token < vocab for token in sample.tokens):
+                raise TrialFailedError(
+                    "block", f"request {sample.id} has tokens outside 0..{vocab - 1}"
+                )
 
     def _block(self, side: str, script: Script, place: Place) -> BlockSample:
         assert self._b is not None
         busy, other = (self._a, self._b) if side == "A" else (self._b, self._a)
-        frozen = [other, *(p for p in self._residency.others(self._a) if p is not self._a)]
+        frozen = [other, *(p for p in self._residency.others(busy) if p is not other)]
         pair, block_s = script.pairs[place.pair], self._lease.plan.limits.block_s
         try:
             return run_block(busy, frozen, pair, place, block_s, self._quiet)
@@ -202,7 +217,13 @@ class Measurement:
         self._b.freeze()
         if not isinstance(found, dict):
             return {}
-        return {str(k)[:60]: v for k, v in list(found.items())[:30] if type(v) is int}
+        counted = {str(k)[:60]: v for k, v in list(found.items())[:30] if type(v) is int}
+        return counted | self._physics()
+
+    def _physics(self) -> dict[str, int]:
+        """What the physical floor is made of; the trial's own word on it is overwritten."""
+        per_pass = self._residency.model.facts.get("bytes_per_pass")
+        return {"bytes_per_pass": int(per_pass or 0), "bandwidth_bytes_s": 0}
 
     def _grade(self, script: Script, decision: str) -> None:
         """Grade what decides something: a gain in full, anything else by a few outputs."""
@@ -231,6 +252,15 @@ class Measurement:
         self._a.freeze()
         if self._b is not None and not self._b.end():
             raise EngineLostError("a process of the trial survived its end")
+
+
+def note_first_tokens(record: Record, before_s: float, served: Served) -> None:
+    """`start` and `first_tokens`: from having the patch to the first token of the patched engine."""
+    (sample,) = served.requests
+    if not sample.token_ns:
+        raise TrialFailedError("start", sample.error or "the first request got no tokens")
+    spent_s = before_s + sample.token_ns[0] / 1e9
+    record.phases_s["start"] = record.phases_s["first_tokens"] = spent_s
 
 
 def first_request(vocab: int) -> Request:

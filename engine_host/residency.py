@@ -16,7 +16,7 @@ from engine_host.errors import EngineLostError, NotHotError
 from engine_host.loading import Tree, lay_out_libraries, patch
 from engine_host.strategies import Resident, Strategy
 from engine_host.trial_process import TrialProcess
-from engine_host.zygotes import ChildSpec, start_cold
+from engine_host.zygotes import ChildSpec, Exposure, start_cold
 from protos.trial import Limits, Side
 from services.blobs import Blobs
 
@@ -56,11 +56,13 @@ class Residency:
         blobs: Blobs,
         home: Path,
         strategy: Strategy,
+        exposure: Exposure = Exposure(),
         on_built: Callable[[str, str, float], None] = lambda *_: None,
     ) -> None:
         self.engine, self.model, self.start = engine, model, start
         self._blobs, self._home, self._strategy = blobs, home, strategy
         self._on_built = on_built
+        self._exposure = exposure
         self._warm: dict[str, Resident] = {}
         self._trees: dict[str, Tree] = {start.release: Tree.of(start)}
         self._bare: Resident | None = None
@@ -105,11 +107,18 @@ class Residency:
 
     def load(self, process: TrialProcess, side: Side, limit_s: float, **more: Any) -> None:
         """Load the side's tree into a fresh process. Raises NotHotError or TrialFailedError."""
-        base = self._trees[side.release if process.rung == "hot" else self.start.release]
+        self.begin_load(process, side, limit_s, **more)
+        process.answer("load", "start", limit_s)
+
+    def begin_load(self, process: TrialProcess, side: Side, limit_s: float, **more: Any) -> None:
+        """Send the side's tree without waiting for it to be loaded."""
+        wanted = Tree.of(side)
         if process.rung == "cold":
-            base = Tree.of(side)
-        change = patch(base, Tree.of(side), self._blobs)
-        process.ask("load", "start", limit_s, **change, **more)
+            base = wanted  # it lies on disk already
+        else:
+            base = self._trees[side.release if process.rung == "hot" else self.start.release]
+        change = patch(base, wanted, self._blobs)
+        process.send({"op": "load", **change, **more}, "start", limit_s)
 
     def bring(self, side: Side, rung: str, limits: Limits, **more: Any) -> TrialProcess:
         """A process with the side loaded, on this rung or, where it can't be hot, on the warm one."""
@@ -214,4 +223,5 @@ class Residency:
             libraries=lay_out_libraries(tree.libraries, self._blobs, self._home),
             precision=precision,
             warm_up=golden_requests(self.model.vocab),
+            exposure=self._exposure,
         )

@@ -26,13 +26,7 @@ SYSTEM_PATHS = (
     "/sys/devices/system/cpu",
     "/sys/devices/system/node",
 )
-UNSAFE_SETTING = "PERPETUNE_UNSAFE_NO_SANDBOX"
 _NAME = re.compile(r"^[A-Za-z0-9._-]+")
-
-
-def unsafe() -> bool:
-    """Whether a person asked for engine processes without confinement, by name."""
-    return os.environ.get(UNSAFE_SETTING) == "1"
 
 
 @lru_cache

@@ -46,11 +46,12 @@ class TrialProcess:
 
         Raises NotHotError, EngagedError, or TrialFailedError with the engine's own error line.
         """
+        self.send({"op": op, **arguments}, phase, limit_s)
+        return self.answer(op, phase, limit_s)
+
+    def answer(self, op: str, phase: str, limit_s: float) -> Any:
+        """Wait for the answer to an operation that was sent. Raises what `ask` raises."""
         deadline_ns = time.monotonic_ns() + int(limit_s * 1e9)
-        try:
-            self._channel.send({"op": op, **arguments}, deadline_ns)
-        except (ChannelBrokenError, ChannelTimeoutError) as error:
-            raise self._failure(phase, str(error) or f"took more than {limit_s:g} s") from error
         while True:
             found = self.take(WATCH_EVERY_S, phase)
             if found is not None and found[1].get("re") == op:
@@ -88,7 +89,8 @@ class TrialProcess:
         used = processes.resident_bytes(self._members)
         if used > self.limits.memory_bytes:
             raise TrialFailedError(
-                phase, f"took {used / 1e9:.1f} GB, over the {self.limits.memory_bytes / 1e9:g} GB limit"
+                phase,
+                f"took {used / 1e9:.1f} GB, over the {self.limits.memory_bytes / 1e9:g} GB limit",
             )
 
     def freeze(self) -> None:
@@ -121,7 +123,9 @@ class TrialProcess:
 
 def _reported(reply: Message, phase: str) -> Exception:
     text = reply.get("error")
-    line = (text if isinstance(text, str) and text else "failed without a word").splitlines()[0][:600]
+    line = (text if isinstance(text, str) and text else "failed without a word").splitlines()[0][
+        :600
+    ]
     if reply.get("kind") == "not_hot":
         return NotHotError(line)
     if reply.get("kind") == "engaged":

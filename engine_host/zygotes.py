@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from engine_host import processes, sandbox
@@ -39,6 +39,17 @@ KINDS = {
 
 
 @dataclass(frozen=True)
+class Exposure:
+    """Settings for development only: no confinement, and the children's own output shown."""
+
+    unsafe: bool = False
+    output: bool = False
+
+
+_TOLD = ("engine", "tree", "weights", "knobs", "libraries", "precision", "warm_up")
+
+
+@dataclass(frozen=True)
 class ChildSpec:
     """Which engine a child is: code from `tree`, weights from a prepared folder, knobs, libraries."""
 
@@ -49,6 +60,7 @@ class ChildSpec:
     libraries: dict[str, str] = field(default_factory=dict)  # name to path
     precision: str = "bfloat16"
     warm_up: tuple[dict[str, Any], ...] = ()
+    exposure: Exposure = Exposure()
 
     def config(self, kind: str) -> dict[str, Any]:
         """What the child is told."""
@@ -56,12 +68,12 @@ class ChildSpec:
         folders = sorted({os.path.dirname(path) for path in self.libraries.values()})
         return {
             "kind": kind,
-            **asdict(self),
+            **{name: getattr(self, name) for name in _TOLD},
             "view": sandbox.view(known.packages, (self.tree, self.weights, *folders)),
             "hidden": sandbox.hidden(),
             "search": sandbox.search_paths(),
             "imports": known.imports,
-            "unsafe": sandbox.unsafe(),
+            "unsafe": self.exposure.unsafe,
         }
 
 
@@ -75,7 +87,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ended: dict[int, int] = {}
         with theirs:
-            self._process = _spawn(theirs)
+            self._process = _spawn(theirs, spec.exposure)
         self._control.settimeout(limit_s)
         try:
             self._control.send(json.dumps(spec.config(kind)).encode())
@@ -87,6 +99,7 @@ class Zygote:
             self.close()
             kinds = {"unprotected": UnprotectedError}
             raise kinds.get(str(reply.get("kind")), EngineLostError)(str(reply.get("error")))
+        self.golden: list[list[int]] = reply["golden"]
 
     @property
     def pid(self) -> int:
@@ -155,16 +168,14 @@ class Zygote:
         return f"killed by {signal.Signals(-status).name}"
 
 
-def start_cold(
-    spec: ChildSpec, limits: Limits, kind: str = "cold", rank: int = 0
-) -> TrialProcess:
+def start_cold(spec: ChildSpec, limits: Limits, kind: str = "cold", rank: int = 0) -> TrialProcess:
     """A new interpreter that will read everything from disk, confined before it does.
 
     Returns once it is confined; `load` then imports and builds. Raises TrialFailedError.
     """
     channel, theirs = channel_pair()
     with theirs:
-        process = _spawn(theirs)
+        process = _spawn(theirs, spec.exposure)
     deadline_ns = time.monotonic_ns() + int(limits.start_s * 1e9)
     order = {
         "config": {**spec.config(kind), "rank": rank},
@@ -208,10 +219,10 @@ class ColdProcess(TrialProcess):
         return gone
 
 
-def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
+def _spawn(theirs: socket.socket, exposure: Exposure) -> subprocess.Popen[bytes]:
     number = theirs.fileno()
     script = str(sandbox.CHILD_FOLDER / "launch.py")
-    output = None if os.environ.get("PERPETUNE_ENGINE_HOST_CHILD_OUTPUT") else subprocess.DEVNULL
+    output = None if exposure.output else subprocess.DEVNULL
     return subprocess.Popen(
         [sys.executable, "-I", "-S", script, str(number)],
         env=sandbox.environment(),

@@ -49,9 +49,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
     handled = _BASE
     for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
         handled |= right if version >= since else 0
-    ruleset = _Ruleset(
-        handled, _NET_ALL if version >= 4 else 0, _SCOPE_ALL if version >= 6 else 0
-    )
+    ruleset = _Ruleset(handled, _NET_ALL if version >= 4 else 0, _SCOPE_ALL if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     descriptor = syscalls.call(
         syscalls.SYS_LANDLOCK_CREATE,
@@ -63,9 +61,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> int:
         _allow(descriptor, path, _READ & handled)
     for path in writable:
         _allow(descriptor, path, handled)
-    syscalls.call(
-        syscalls.SYS_LANDLOCK_RESTRICT, ctypes.c_int(descriptor), ctypes.c_uint(0)
-    )
+    syscalls.call(syscalls.SYS_LANDLOCK_RESTRICT, ctypes.c_int(descriptor), ctypes.c_uint(0))
     os.close(descriptor)
     return version
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from typing import Any
 
 from .channel import Channel
@@ -55,8 +54,7 @@ def _zygote(control: socket.socket) -> None:
         _enter(config, control.fileno())
         built = _built(config)
         zygote = Zygote(control, config, built)
-        started_s = time.monotonic()
-        zygote.warm_up()
+        golden = zygote.warm_up()
     except Unprotected as error:
         _say(control, {"error": str(error), "kind": "unprotected"})
         return
@@ -64,7 +62,7 @@ def _zygote(control: socket.socket) -> None:
         line = error_line(error, built.tree if built else None)
         _say(control, {"error": line, "kind": "start"})
         return
-    _say(control, {"ready": True, "built_s": time.monotonic() - started_s})
+    _say(control, {"ready": True, "golden": golden})
     zygote.serve()
 
 

@@ -194,7 +194,9 @@ class Runner:
         names = frame.get("arm", [])
         if names:
             for name in names:
-                importlib.import_module(name.partition(":")[0].removesuffix(".py").replace("/", "."))
+                importlib.import_module(
+                    name.partition(":")[0].removesuffix(".py").replace("/", ".")
+                )
             arm(self._built.tree, names)
 
     def _arm(self, frame: Frame) -> list[str]:

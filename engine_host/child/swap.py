@@ -80,7 +80,9 @@ def _add(tree: Tree, path: str, scope: Scope, statements: list[ast.stmt]) -> Non
     filename = tree.filename(path)
     if not scope:
         body = ast.Module(body=list(statements), type_ignores=[])
-        exec(compile(body, filename, "exec", dont_inherit=True, flags=_future(module)), vars(module))
+        exec(
+            compile(body, filename, "exec", dont_inherit=True, flags=_future(module)), vars(module)
+        )
         return
     owner = _owner(module, scope)
     node: ast.stmt = ast.ClassDef(scope[-1], [], [], list(statements), [])

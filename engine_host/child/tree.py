@@ -85,7 +85,9 @@ def prepare_steps(engine: str, paths: Iterable[str]) -> list[str]:
     """The preparation modules among `paths`, in their order of running."""
     folder = f"{engine}/prepare/"
     return sorted(
-        p for p in paths if p.startswith(folder) and p.endswith(".py") and p != f"{folder}__init__.py"
+        p
+        for p in paths
+        if p.startswith(folder) and p.endswith(".py") and p != f"{folder}__init__.py"
     )
 
 

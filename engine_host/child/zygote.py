@@ -49,7 +49,8 @@ class Config:
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Config:
         lists = ("view", "hidden", "search", "devices", "imports", "warm_up")
-        return cls(**{k: tuple(v) if k in lists else v for k, v in raw.items()})
+        given: Any = {k: tuple(v) if k in lists else v for k, v in raw.items()}
+        return cls(**given)
 
 
 class Zygote:
@@ -61,26 +62,9 @@ class Zygote:
         self._built = built
         self._own_pids: int | None = None
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> list[list[int]]:
         """Import, and in a warm zygote build the engine, serve the golden requests, forget them."""
-        config, built = self._config, self._built
-        for name in config.imports:
-            importlib.import_module(name)
-        built.tree.compile_all()
-        if config.kind == "bare":
-            _touch(config.weights)
-            return
-        built.tree.install()
-        def build() -> None:
-            built.build()
-            built.prepare()
-
-        built.ran_at_build = record_calls(built.tree.root, build)
-        for request in config.warm_up:
-            built.engine.submit(request)
-            while built.engine.busy():
-                built.engine.step()
-        built.engine.reset()
+        return make_ready(self._config, self._built, warm=self._config.kind == "warm")
 
     def serve(self) -> None:
         gc.collect()
@@ -151,14 +135,17 @@ class Zygote:
             os._exit(0)
 
 
-def make_ready(config: Config, built: Built, *, warm: bool) -> None:
-    """Import, then build and warm the engine, or only bring the weights into memory."""
+def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
+    """Import, then build and warm the engine, or only bring the weights into memory.
+
+    Returns the tokens of the warm-up requests, in their order.
+    """
     for name in config.imports:
         importlib.import_module(name)
     built.tree.compile_all()
     if not warm:
         _touch(config.weights)
-        return
+        return []
     built.tree.install()
 
     def build() -> None:
@@ -166,11 +153,14 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> None:
         built.prepare()
 
     built.ran_at_build = record_calls(built.tree.root, build)
+    golden: list[list[int]] = []
     for request in config.warm_up:
         built.engine.submit(request)
+        golden.append([])
         while built.engine.busy():
-            built.engine.step()
+            golden[-1] += [t for output in built.engine.step() for t in output["tokens"]]
     built.engine.reset()
+    return golden
 
 
 def serve_trial(
@@ -184,8 +174,8 @@ def serve_trial(
     channel.send({"hello": layers})
     if config.kind.startswith("spare_"):
         channel.receive()  # `stand_by`: the host is there to time it out
-        make_ready(config, built, warm=config.kind == "spare_warm")
-        channel.send({"re": "stand_by", "ok": True})
+        golden = make_ready(config, built, warm=config.kind == "spare_warm")
+        channel.send({"re": "stand_by", "ok": True, "value": golden})
     with contextlib.suppress(HostGone):
         Runner(channel, built).serve()
 

@@ -13,6 +13,7 @@ class Resident(Protocol):
     """Engines of one release (or bare ones), ready to be taken. Rebuilt, never repaired."""
 
     spec: ChildSpec
+    golden: list[list[int]]  # the tokens of the warm-up requests when it was built
 
     def take(self, limits: Limits) -> tuple[TrialProcess, ...]:
         """A fresh trial: one confined process a rank. Raises EngineLostError."""

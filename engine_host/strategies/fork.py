@@ -14,6 +14,7 @@ class ForkResident:
     def __init__(self, spec: ChildSpec, kind: str) -> None:
         self.spec = spec
         self._zygote = Zygote(spec, kind)
+        self.golden = self._zygote.golden
 
     @property
     def pid(self) -> int:

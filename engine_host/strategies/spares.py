@@ -27,6 +27,7 @@ class SpareResident:
         self._kind = kind
         self._ranks = ranks
         self._size = size
+        self.golden: list[list[int]] = []
         self._pool: deque[tuple[TrialProcess, ...]] = deque()
         self.refill()
 
@@ -63,7 +64,7 @@ class SpareResident:
 
     def _warm(self, spare: TrialProcess) -> None:
         arguments: dict[str, Any] = {"warm_up": self.spec.warm_up}
-        spare.ask("stand_by", "start", _SPARE_LIMITS.start_s, **arguments)
+        self.golden = spare.ask("stand_by", "start", _SPARE_LIMITS.start_s, **arguments)
 
 
 class SpareStrategy:

@@ -35,11 +35,15 @@ class Engine:
         if not prompt or any(not 0 <= token < VOCAB for token in prompt):
             raise ValueError(f"request {request['id']}: a prompt needs tokens in 0..{VOCAB - 1}")
         if max_tokens < 1 or len(prompt) + max_tokens > self.context:
-            raise ValueError(f"request {request['id']} is over the context of {self.context} tokens")
+            raise ValueError(
+                f"request {request['id']} is over the context of {self.context} tokens"
+            )
         if any(s.id == request["id"] for s in (*self.scheduler.waiting, *self.scheduler.running)):
             raise ValueError(f"request {request['id']} is already being served")
         self.scheduler.add(
-            Sequence(request["id"], list(prompt), max_tokens, logprobs=request.get("logprobs", False))
+            Sequence(
+                request["id"], list(prompt), max_tokens, logprobs=request.get("logprobs", False)
+            )
         )
 
     def step(self) -> list[dict[str, Any]]:

@@ -23,7 +23,9 @@ SPACE: tuple[dict[str, Any], ...] = (
     _int("rounds", 0, 1_000_000, 200, "live", "hash rounds that a step costs"),
     _int("max_batch", 1, 64, 8, "live", "requests served at once"),
     _int("context", 16, 65_536, 4_096, "init", "most tokens of a request, prompt and output"),
-    _int("copies", 1, 8, 1, "process", "does nothing; stands for what only a new process can change"),
+    _int(
+        "copies", 1, 8, 1, "process", "does nothing; stands for what only a new process can change"
+    ),
 )
 DEFAULTS: dict[str, Knob] = {knob["name"]: knob["default"] for knob in SPACE}
 LIVE = frozenset(knob["name"] for knob in SPACE if knob["rung"] == "live")
@@ -34,7 +36,9 @@ def check(knobs: dict[str, Knob], *, live: bool) -> None:
     for knob in SPACE:
         value = knobs.get(knob["name"], knob["default"])
         if not isinstance(value, int) or not knob["low"] <= value <= knob["high"]:
-            raise ValueError(f"{knob['name']} must lie in {knob['low']}..{knob['high']}, not {value}")
+            raise ValueError(
+                f"{knob['name']} must lie in {knob['low']}..{knob['high']}, not {value}"
+            )
     for name in knobs:
         if name not in DEFAULTS:
             raise ValueError(f"there is no knob {name!r}: use one of {', '.join(DEFAULTS)}")
