@@ -1,0 +1,95 @@
+"""A process with torch and the weights, forked once a tree: builds the engine of the tree, prepares
+it, serves, and says what came out. Reads one JSON job a line, answers one JSON line each.
+
+Run as `python playbook_child.py <weights folder>` with libiomp5 preloaded; imports no room.
+A job: {"tree": folder, "libraries": {name: path}, "precision": str, "prompts": [[int]], "tokens": int,
+"rounds": int, "alone": bool, "score": [{"prompt", "output"}]}.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+
+def measure(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Serve the job's prompts, one at a time and then all together; score what it asks to."""
+    sys.path.insert(0, job["tree"])
+    import slim  # the tree under test
+    from slim import native
+
+    native.PATHS.update(job.get("libraries", {}))
+    engine = slim.Engine(slim.load_weights(folder), {}, job.get("precision", "bfloat16"))
+    begun = time.perf_counter()
+    for step in sorted(os.listdir(os.path.join(job["tree"], "slim", "prepare"))):
+        if step.endswith(".py") and step != "__init__.py":
+            module = __import__(f"slim.prepare.{step[:-3]}", fromlist=["prepare"])
+            module.prepare(engine)
+    answer: dict[str, Any] = {"prepare_s": time.perf_counter() - begun}
+    if "score" in job:
+        answer["score"] = engine.score(job["score"])
+        return answer
+    if job.get("alone"):
+        answer["alone"] = [serve(engine, [prompt], job["tokens"])[0] for prompt in job["prompts"]]
+    answer["together"] = serve(engine, job["prompts"], job["tokens"])
+    for name, prompts in (("single", job["prompts"][:1]), ("together", job["prompts"])):
+        rates = [rate(engine, prompts, job["tokens"]) for _ in range(job.get("rounds", 0))]
+        answer[f"{name}_tok_s"] = max(rates, default=0.0)
+    return answer
+
+
+def serve(engine: Any, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    """Greedy tokens of each prompt, served at the same time."""
+    out: list[list[int]] = [[] for _ in prompts]
+    for index, prompt in enumerate(prompts):
+        engine.submit({"id": index, "prompt": prompt, "max_tokens": tokens})
+    while engine.busy():
+        for output in engine.step():
+            out[output["id"]] += output["tokens"]
+    engine.reset()
+    return out
+
+
+def rate(engine: Any, prompts: list[list[int]], tokens: int) -> float:
+    """Decoded tokens a second, after every prompt has its first token."""
+    for index, prompt in enumerate(prompts):
+        engine.submit({"id": index, "prompt": prompt, "max_tokens": tokens})
+    started: set[int] = set()
+    while len(started) < len(prompts):
+        started |= {output["id"] for output in engine.step()}
+    begun, made = time.perf_counter(), 0
+    while engine.busy():
+        made += sum(len(output["tokens"]) for output in engine.step())
+    seconds = time.perf_counter() - begun
+    engine.reset()
+    return made / seconds
+
+
+def main() -> None:
+    import torch
+
+    # A parallel region before the fork, as in a resident engine.
+    torch.ones(512, 512).mm(torch.ones(512, 512))
+    gc.collect()
+    folder = sys.argv[1]
+    for line in sys.stdin:
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            try:
+                answer = measure(folder, json.loads(line))
+            except BaseException as error:  # whatever ends a job is its answer
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                answer = {"error": f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"}
+            os.write(1, (json.dumps(answer) + "\n").encode())
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            os.write(1, (json.dumps({"error": f"ended with status {status}"}) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
