@@ -1,7 +1,9 @@
 """The views of a running campaign: drawn in place on a terminal, plain lines elsewhere."""
 
 import sys
+import termios
 import time
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -77,6 +79,7 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._restore = quiet_ctrl_c()
         self._live.start()
 
     def event(self, recorded: Recorded, progress: Progress) -> None:
@@ -93,6 +96,19 @@ class LiveView:
 
     def close(self) -> None:
         self._live.stop()
+        self._restore()
+
+
+def quiet_ctrl_c() -> Callable[[], None]:
+    """Stop the terminal from writing `^C` into the drawing; call the result to undo it."""
+    if not sys.stdin.isatty():
+        return lambda: None
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    quiet = termios.tcgetattr(fd)
+    quiet[3] &= ~termios.ECHOCTL
+    termios.tcsetattr(fd, termios.TCSANOW, quiet)
+    return lambda: termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 def told(recorded: Recorded, progress: Progress) -> str | None:
