@@ -184,6 +184,8 @@ class Residency:
 
     def close(self) -> None:
         self.forget_kept()
+        if self._scorer is not None:
+            self._scorer.end()
         for resident in (*self._warm.values(), self._bare, self._reference):
             if resident is not None:
                 resident.close()
