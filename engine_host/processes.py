@@ -38,16 +38,23 @@ def tree(pid: int, at_most: int | None = None) -> list[int]:
     return found
 
 
-def freeze(pid: int) -> list[int]:
-    """Stop the whole tree; repeats until a census finds nobody new. Returns who was stopped."""
+def freeze(pid: int, within_s: float = 1.0) -> list[int]:
+    """Stop the whole tree and see that it stands still. Returns who was stopped.
+
+    Repeats until a census finds nobody new. What can't be stopped in time shows in its processor time.
+    """
     stopped: set[int] = set()
+    deadline_s = time.monotonic() + within_s
     while True:
-        new = [p for p in tree(pid) if p not in stopped]
-        if not new:
+        members = tree(pid)
+        for process in members:
+            if process not in stopped:
+                _signal(process, signal.SIGSTOP)
+        if stopped.issuperset(members) and all(_stands_still(p) for p in members):
             return sorted(stopped)
-        for process in new:
-            _signal(process, signal.SIGSTOP)
-            stopped.add(process)
+        stopped.update(members)
+        if time.monotonic() > deadline_s:
+            return sorted(stopped)
 
 
 def thaw(pid: int) -> None:
@@ -92,6 +99,16 @@ def alive(pid: int) -> bool:
     """Whether the process exists and isn't a zombie."""
     text = _read(f"/proc/{pid}/stat")
     return bool(text) and text.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _stands_still(pid: int) -> bool:
+    """Whether every thread is stopped or dead: a stop signal takes effect a little later."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    states = [_read(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split() for task in tasks]
+    return all(not state or state[0] in "TtZX" for state in states)
 
 
 def kill(pid: int, within_s: float = 5.0) -> bool:
