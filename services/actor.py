@@ -6,32 +6,23 @@ first, so that every command ends in an event.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
-from functools import reduce
-from operator import or_
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
 import msgspec
-from opentelemetry.trace import SpanKind
 
 from protos import subjects
 from protos.messages import Heartbeat
 from services.bus import Delivery, DeliveryPolicy
-from services.bus.base import SignalStream
-from services.errors import Conflict, TroubleError
 from services.hooks import AskHook, CommandHook, EventHook, SignalHook, hooks_of
-from services.ledger import Recorded
 from services.log import get_log
+from services.mail import CommandDesk, Method, hear, see
 from services.ports import Ports
 from services.processes import resident_bytes
-from services.telemetry import failed, span
 
-RETRIED = (TroubleError, Conflict)
 CANCEL_AGAIN_S = 0.5
-EVENT_RETRY_S = (0.1, 0.5, 2.0, 5.0)
 
-Method = Callable[..., Awaitable[Any]]
+Closer = Callable[[], Awaitable[None]]
 
 
 class Actor:
@@ -107,12 +98,11 @@ class Actor:
         await self.stopping()
         self.log.info("stopped")
 
-    async def _open(self) -> list[Callable[[], Awaitable[None]]]:
-        hooks = hooks_of(self)
-        closers: list[Callable[[], Awaitable[None]]] = []
+    async def _open(self) -> list[Closer]:
+        closers: list[Closer] = []
         events: list[tuple[EventHook, Method]] = []
         commands: dict[type[msgspec.Struct], Method] = {}
-        for hook, method in hooks:
+        for hook, method in hooks_of(self):
             match hook:
                 case AskHook(message):
                     answer = await self.bus.answer(self.room, message, method, key=self.key)
@@ -121,115 +111,35 @@ class Actor:
                     what = subjects.message_name(message)
                     stream = await self.bus.signals(message, room=room, what=what, id=id)
                     closers.append(stream.aclose)
-                    self.spawn(self._hear(stream, method), f"signals {what}")
+                    self.spawn(hear(stream, method, self.log), f"signals {what}")
                 case EventHook():
                     events.append((hook, method))
                 case CommandHook(message):
                     commands[message] = method
         if events:
-            self.spawn(self._follow(events), "events")
+            follower = self.ledger.follow(self.events_from())
+            self.spawn(see(follower, events, self.clock, self.log), "events")
         if commands:
-            self.spawn(self._take(commands, closers), "commands")
+            closers.append(await self._open_desk(commands))
         if self.heartbeat_s is not None:
             self.spawn(self._beat(self.heartbeat_s), "heartbeat")
         return closers
 
-    async def _take(
-        self,
-        handlers: dict[type[msgspec.Struct], Method],
-        closers: list[Callable[[], Awaitable[None]]],
-    ) -> None:
-        accepts: Any = reduce(or_, handlers)
+    async def _open_desk(self, handlers: dict[type[msgspec.Struct], Method]) -> Closer:
+        desk = CommandDesk(handlers, self.gave_up, self.log)
         durable = self.room if self.key is None else f"{self.room}-{self.key}"
         inbox = await self.bus.commands(
-            self.room, durable, accepts, key=self.key, policy=self.policy
+            self.room, durable, desk.accepts, key=self.key, policy=self.policy
         )
-        closers.append(inbox.aclose)
-        free = asyncio.Semaphore(self.concurrency)
-        await free.acquire()
-        async for delivery in inbox:
-            task = asyncio.create_task(self._handle(handlers[type(delivery.command)], delivery))
+
+        def start(delivery: Delivery) -> asyncio.Task[None]:
+            task = asyncio.create_task(desk.handle(delivery))
             self._handling.add(task)
             task.add_done_callback(self._part_ended)
-            task.add_done_callback(lambda _: free.release())
-            await free.acquire()  # mail is taken only when somebody can work on it
+            return task
 
-    async def _handle(self, handler: Method, delivery: Delivery) -> None:
-        name = subjects.message_name(delivery.command)
-        with span(
-            f"handle {name}", delivery.context, SpanKind.CONSUMER, attempt=delivery.attempt
-        ) as current:
-            try:
-                if delivery.spent:
-                    await self._give_up(delivery, f"delivered {delivery.attempt} times, never done")
-                    return
-                async with _kept(delivery):
-                    await handler(delivery.command, delivery)
-                if not delivery.settled:
-                    await delivery.ack()
-            except asyncio.CancelledError:
-                if not delivery.settled:
-                    with suppress(TroubleError):
-                        await delivery.hand_back()
-                raise
-            except RETRIED as error:
-                failed(current, str(error))
-                await self._again(delivery, str(error))
-            except Exception as error:  # a bug: loud, and only this piece of mail pays for it
-                self.log.exception("a command handler failed", command=name)
-                failed(current, f"bug: {type(error).__name__}")
-                await self._give_up(delivery, f"bug: {type(error).__name__}: {error}")
-
-    async def _again(self, delivery: Delivery, reason: str) -> None:
-        self.log.warning("trouble", subject=delivery.subject, reason=reason)
-        if delivery.settled:
-            return
-        if delivery.attempt >= delivery.policy.max_attempts:
-            await self._give_up(delivery, f"gave up after {delivery.attempt} attempts: {reason}")
-        else:
-            await delivery.retry(reason)
-
-    async def _give_up(self, delivery: Delivery, reason: str) -> None:
-        self.log.error("gave up", subject=delivery.subject, reason=reason)
-        if delivery.settled:
-            return
-        try:
-            await self.gave_up(delivery.command, reason)
-        except RETRIED as error:
-            self.log.warning("its end could not be written yet", reason=str(error))
-            return  # not settled: it comes again, and is given up again
-        except Exception:  # a bug in the hook must not keep the mail alive for ever
-            self.log.exception("gave_up failed", subject=delivery.subject)
-        try:
-            await delivery.dead_letter(reason)
-        except TroubleError as error:
-            self.log.warning("no dead letter yet", reason=str(error))
-
-    async def _hear(self, stream: SignalStream, handler: Method) -> None:
-        async for signal in stream:
-            try:
-                await handler(signal)
-            except Exception:  # lossy by contract, but a bug is still shown
-                self.log.exception("a signal handler failed", what=signal.what)
-
-    async def _follow(self, hooks: list[tuple[EventHook, Method]]) -> None:
-        async for recorded in self.ledger.follow(self.events_from()):
-            for hook, method in hooks:
-                if not hook.messages or isinstance(recorded.event, hook.messages):
-                    await self._saw(method, recorded)
-
-    async def _saw(self, handler: Method, recorded: Recorded) -> None:
-        attempt = 0
-        while True:
-            with span(f"saw {recorded.entity}", recorded.context, seq=recorded.seq) as current:
-                try:
-                    await handler(recorded)
-                    return
-                except RETRIED as error:
-                    failed(current, str(error))
-                    self.log.warning("trouble", seq=recorded.seq, reason=str(error))
-            await self.clock.sleep(EVENT_RETRY_S[min(attempt, len(EVENT_RETRY_S) - 1)])
-            attempt += 1
+        self.spawn(desk.work(inbox, self.concurrency, start), "commands")
+        return inbox.aclose
 
     async def _beat(self, every_s: float) -> None:
         while True:
@@ -237,7 +147,7 @@ class Actor:
             await self.bus.signal(self.room, self.key or self.instance, beat)
             await self.clock.sleep(every_s)
 
-    async def _wind_down(self, closers: list[Callable[[], Awaitable[None]]]) -> None:
+    async def _wind_down(self, closers: list[Closer]) -> None:
         for close in closers:
             await close()
         if self._handling:
@@ -257,19 +167,3 @@ class Actor:
         if self._failure is None:
             self._failure = task.exception()
         self._stop.set()
-
-
-@asynccontextmanager
-async def _kept(delivery: Delivery) -> AsyncIterator[None]:
-    """Tell the broker in time, again and again, that a command is still being worked on."""
-
-    async def keep() -> None:
-        while True:
-            await asyncio.sleep(delivery.policy.ack_wait_s / 3)
-            await delivery.working()
-
-    keeping = asyncio.create_task(keep())
-    try:
-        yield
-    finally:
-        keeping.cancel()
