@@ -55,11 +55,10 @@ def attention_decode(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
     """Attention of the newest position of one sequence over all of it.
 
     q [heads, head_dim], k and v [positions, kv_heads, head_dim]. Returns [heads, head_dim].
+    The heads that share a key-value head are rows of one product with it.
     """
+    kv_heads, head_dim = k.shape[1:]
     out = F.scaled_dot_product_attention(
-        q[None, :, None],
-        k.transpose(0, 1)[None],
-        v.transpose(0, 1)[None],
-        enable_gqa=q.shape[0] != k.shape[1],
+        q.view(1, kv_heads, -1, head_dim), k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     )
-    return out[0, :, 0]
+    return out.view_as(q)
