@@ -2,11 +2,12 @@
 it, serves, and says what came out. Reads one JSON job a line, answers one JSON line each.
 
 Run as `python playbook_child.py <weights folder>` with libiomp5 preloaded; imports no room.
-A job: {"tree": folder, "libraries": {name: path}, "precision": str, "prompts": [[int]], "tokens": int,
-"rounds": int, "alone": bool, "score": [{"prompt", "output"}]}.
+A job: {"tree": folder, "libraries": {name: path}, "precision": str, "prompts": [[int]],
+"tokens": int, "rounds": int, "alone": bool, "score": [{"prompt", "output"}]}.
 """
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -18,16 +19,13 @@ from typing import Any
 def measure(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Serve the job's prompts, one at a time and then all together; score what it asks to."""
     sys.path.insert(0, job["tree"])
-    import slim  # the tree under test
-    from slim import native
-
-    native.PATHS.update(job.get("libraries", {}))
+    slim = importlib.import_module("slim")  # the tree under test
+    importlib.import_module("slim.native").PATHS.update(job.get("libraries", {}))
     engine = slim.Engine(slim.load_weights(folder), {}, job.get("precision", "bfloat16"))
     begun = time.perf_counter()
     for step in sorted(os.listdir(os.path.join(job["tree"], "slim", "prepare"))):
         if step.endswith(".py") and step != "__init__.py":
-            module = __import__(f"slim.prepare.{step[:-3]}", fromlist=["prepare"])
-            module.prepare(engine)
+            importlib.import_module(f"slim.prepare.{step[:-3]}").prepare(engine)
     answer: dict[str, Any] = {"prepare_s": time.perf_counter() - begun}
     if "score" in job:
         answer["score"] = engine.score(job["score"])
@@ -83,7 +81,9 @@ def main() -> None:
                 answer = measure(folder, json.loads(line))
             except BaseException as error:  # whatever ends a job is its answer
                 place = traceback.extract_tb(error.__traceback__)[-1]
-                answer = {"error": f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"}
+                answer = {
+                    "error": f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+                }
             os.write(1, (json.dumps(answer) + "\n").encode())
             os._exit(0)
         _, status = os.waitpid(child, 0)

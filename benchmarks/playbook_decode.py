@@ -68,7 +68,9 @@ def _job(folder: Path, sources: dict[str, str], change: Change) -> dict[str, Any
     }
 
 
-def _result(before: dict[str, Any], answer: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _result(
+    before: dict[str, Any], answer: dict[str, Any], after: dict[str, Any]
+) -> dict[str, Any]:
     if "error" in answer:
         return {"error": answer["error"]}
     result: dict[str, Any] = {"prepare_s": round(answer["prepare_s"], 3)}

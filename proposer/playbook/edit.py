@@ -82,6 +82,15 @@ def require(source: str, function: str, statements: str = "") -> None:
         _function(source, function)
 
 
+def holds(source: str, function: str, statements: str) -> bool:
+    """Whether the function holds the statements exactly once."""
+    try:
+        require(source, function, statements)
+    except AnchorGoneError:
+        return False
+    return True
+
+
 def _name(node: ast.stmt) -> str | None:
     return node.name if isinstance(node, Function | ast.ClassDef) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proposer.playbook.edit import guard, swap
+from proposer.playbook.edit import AnchorGoneError, guard, holds, swap
 from proposer.playbook.native import library, prepare_step, template
 from proposer.playbook.rewrite import Change, Parameter, Rewrite, Settings, Sources
 
@@ -34,27 +34,37 @@ if fused is not None and len(batch.spans) <= len(fused.tokens):
 
 
 def _native(sources: Sources, kind: str, settings: Settings) -> Change:
+    """The library and the step that loads it; those of an earlier winner are exchanged."""
     head = "int8" if kind == "grid4" else kind
     defines = (
         f"#define LAYER_KIND(f) {kind}_##f\n#define HEAD_KIND(f) {head}_##f\n"
         f"#define WANTS_SUMS {int(kind == 'grid4')}\n"
     )
     files, build = library("fused", "lanes", *_KINDS[kind], "step", defines=defines)
-    values = {"weights": "huge", "max_rows": 8, "threads": 0, **settings, "kind": kind}
-    files |= prepare_step(sources, "fused", template("fused", values))
+    text = template(
+        "fused", {"weights": "huge", "max_rows": 8, "threads": 0, **settings, "kind": kind}
+    )
+    there = [path for path in sources if path.endswith("_fused.py") and "/prepare/" in path]
+    files |= {there[0]: text} if there else prepare_step(sources, "fused", text)
     return Change(files, (build,))
 
 
 def _step(kind: str, sources: Sources, settings: Settings) -> Change:
     change = _native(sources, kind, settings)
-    engine = swap(sources["slim/engine.py"], "Engine.step", _STEP, _FUSED_STEP)
-    return Change(change.files | {"slim/engine.py": engine}, change.builds)
+    path = "slim/engine.py"
+    if holds(sources[path], "Engine.step", _FUSED_STEP):
+        return change
+    engine = swap(sources[path], "Engine.step", _STEP, _FUSED_STEP)
+    return Change(change.files | {path: engine}, change.builds)
 
 
 def _decode(sources: Sources, settings: Settings) -> Change:
+    path = "slim/model.py"
+    if holds(sources[path], "Model.decode", _FUSED_HIDDEN):
+        raise AnchorGoneError("the stack of layers is one call already")
     change = _native(sources, "bf16", settings)
-    model = guard(sources["slim/model.py"], "Model.decode", _FUSED_HIDDEN)
-    return Change(change.files | {"slim/model.py": model}, change.builds)
+    model = guard(sources[path], "Model.decode", _FUSED_HIDDEN)
+    return Change(change.files | {path: model}, change.builds)
 
 
 _WEIGHTS = Parameter("weights", ("huge", "in_place"))
