@@ -137,9 +137,11 @@ def _quarantine(
 ) -> str | None:
     """Whether side B beats the physical floor, or is too good to believe unseen.
 
+    The host itself writes `bytes_per_pass` and `bandwidth_bytes_s` into the counters (0: unknown).
     A pass over the weights makes at least one token of every running request.
     """
-    size, bandwidth = evidence.bytes_per_pass, evidence.bandwidth_bytes_s
+    size = evidence.counters.get("bytes_per_pass")
+    bandwidth = evidence.counters.get("bandwidth_bytes_s")
     if size and bandwidth:
         passes = sum(
             max((len(item.tokens) for item in pair.b.requests), default=0)

@@ -212,6 +212,8 @@ class Quality(Value, frozen=True, tag="quality"):
 class Evidence(Value, frozen=True, tag="evidence"):
     """Everything a verdict is derived from; stored as a blob, never edited.
 
+    `counters` are the engine's own, but for `bytes_per_pass` and `bandwidth_bytes_s`, which the host
+    writes over whatever a trial says (0: not known): the physical floor.
     `failure` is `None` when the blocks ran; else what ended the trial: `start`, `prepare`, `block`
     and `detail` is the engine's own error line. `engaged` is null when not tried.
     """
@@ -236,8 +238,6 @@ class Evidence(Value, frozen=True, tag="evidence"):
     device_s: float = 0.0
     counters: dict[str, int] = {}
     reproof: str = ""
-    bytes_per_pass: int | None = None  # of the model, for the physical floor; the host's own figures
-    bandwidth_bytes_s: float | None = None  # as measured last on this host
 
 
 class Interval(Value, frozen=True, tag="interval"):

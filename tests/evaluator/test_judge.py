@@ -276,11 +276,11 @@ def test_the_side_that_ran_first_must_be_the_one_that_was_drawn() -> None:
 
 def test_faster_than_the_memory_can_read_the_weights_is_quarantined() -> None:
     counters = {"bytes_per_pass": 270_000_000, "bandwidth_bytes_s": 10_000_000_000}
-    verdict = run(MadeHost(effect=0.4, changes=counters))
+    verdict = run(MadeHost(effect=0.4, changes={"counters": counters}))
     assert verdict.word == "faster"
     assert verdict.quarantined is not None
     possible = {"bytes_per_pass": 270_000_000, "bandwidth_bytes_s": 40_000_000_000}
-    assert run(MadeHost(effect=0.4, changes=possible)).quarantined is None
+    assert run(MadeHost(effect=0.4, changes={"counters": possible})).quarantined is None
 
 
 def test_a_huge_gain_is_quarantined() -> None:
