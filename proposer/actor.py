@@ -53,6 +53,7 @@ class Proposer(Actor):
         self._replayed = 0
         self._head = 0
         self._wake = asyncio.Event()
+        self._busy = True
 
     async def started(self) -> None:
         """Remember how much there is to replay: nothing is proposed before that was seen."""
@@ -71,10 +72,18 @@ class Proposer(Actor):
         self._replayed = recorded.seq
         self._wake.set()
 
+    def vitals(self) -> dict[str, bool | int | float | str]:
+        """What was seen of the ledger, whether more is being proposed, and what waits."""
+        waiting = sum(campaign.waiting() for campaign in self._fold.campaigns.values())
+        busy = self._busy or self._wake.is_set()
+        return {"seen": self._replayed, "busy": busy, "waiting": waiting}
+
     async def _propose_for_ever(self) -> None:
         while True:
+            self._busy = False
             await self._wake.wait()
             self._wake.clear()
+            self._busy = True
             if self._replayed >= self._head:
                 for campaign in list(self._fold.campaigns.values()):
                     await self._fill(campaign)

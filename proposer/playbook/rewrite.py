@@ -57,7 +57,12 @@ class Rewrite:
     def rewrite(self, sources: Sources, settings: Settings) -> Change:
         """The change for these parameter values. Raises AnchorGoneError or ValueError."""
         self._check(settings)
-        change = self.edit(sources, settings)
+        if "slim/engine.py" not in sources:
+            raise AnchorGoneError("the playbook is for the slim engine")
+        try:
+            change = self.edit(sources, settings)
+        except KeyError as gone:
+            raise AnchorGoneError(f"there is no file {gone} any more") from gone
         changed = {path: text for path, text in change.files.items() if sources.get(path) != text}
         if not changed and not change.knobs:
             raise AnchorGoneError(f"{self.name} changes nothing here")
