@@ -41,39 +41,6 @@ def swap(source: str, function: str, old: str, new: str) -> str:
     return _replaced(source, _statements(source, function, old), new)
 
 
-def swap_expression(source: str, function: str, old: str, new: str) -> str:
-    """Replace every occurrence of an expression in a function. At least one must be there."""
-    wanted = ast.dump(ast.parse(old, mode="eval").body)
-    spots = [
-        node
-        for node in ast.walk(_function(source, function))
-        if isinstance(node, ast.expr) and ast.dump(node) == wanted
-    ]
-    if not spots:
-        raise AnchorGoneError(f"{function} no longer has {old!r}")
-    lines = source.encode().splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    data = source.encode()
-    for node in sorted(spots, key=lambda n: (n.lineno, n.col_offset), reverse=True):
-        assert node.end_lineno is not None  # for mypy: ast.parse fills the ends in
-        assert node.end_col_offset is not None
-        begin = starts[node.lineno - 1] + node.col_offset
-        end = starts[node.end_lineno - 1] + node.end_col_offset
-        data = data[:begin] + new.encode() + data[end:]
-    return data.decode()
-
-
-def append(source: str, code: str) -> str:
-    """Add definitions at the end of a module. Their names must be new to it."""
-    there = {_name(node) for node in ast.parse(source).body}
-    added = {_name(node) for node in ast.parse(textwrap.dedent(code)).body}
-    if taken := (there & added) - {None}:
-        raise AnchorGoneError(f"the module has {sorted(map(str, taken))[0]} already")
-    return source.rstrip("\n") + "\n\n\n" + textwrap.dedent(code).strip("\n") + "\n"
-
-
 def require(source: str, function: str, statements: str = "") -> None:
     """Raise AnchorGoneError unless the function exists and holds the statements exactly once."""
     if statements:
@@ -89,10 +56,6 @@ def holds(source: str, function: str, statements: str) -> bool:
     except AnchorGoneError:
         return False
     return True
-
-
-def _name(node: ast.stmt) -> str | None:
-    return node.name if isinstance(node, Function | ast.ClassDef) else None
 
 
 def _function(source: str, qualified: str) -> Function:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proposer.playbook.edit import guard, rebody, swap_expression
+from proposer.playbook.edit import guard, rebody
 from proposer.playbook.rewrite import Change, Parameter, Rewrite, Settings, Sources
 
 _GREEDY = """
@@ -23,10 +23,6 @@ if not self.waiting and len(self.running) == 1 and self.running[0].pending == 1:
     sequence = self.running[0]
     if self.pool.grow(sequence, len(sequence.tokens)):
         return Plan(decode=[sequence])
-"""
-_SHORTEST_FIRST = """
-self._admit()
-self.running.sort(key=lambda sequence: sequence.pending)
 """
 _STACKED = """
 spans = batch.spans
@@ -60,13 +56,6 @@ def _greedy(sources: Sources, settings: Settings) -> Change:
     return Change({path: guard(sources[path], "choose_tokens", code)})
 
 
-def _narrow_logits(sources: Sources, settings: Settings) -> Change:
-    path = "slim/model.py"
-    old, new = "linear(normed, self.output).float()", "linear(normed, self.output)"
-    text = swap_expression(sources[path], "Model.logits", old, new)
-    return Change({path: text})
-
-
 def _remember(sources: Sources, settings: Settings) -> Change:
     path = "slim/blocks.py"
     return Change({path: guard(sources[path], "BlockPool.remember", _LAZY_REMEMBER)})
@@ -95,11 +84,6 @@ STEPPING = (
         "A greedy request needs the largest score only, not a list of lists.",
         _greedy,
         (Parameter("rows", ("one", "all")),),
-    ),
-    Rewrite(
-        "narrow-logits",
-        "The largest of the scores is the same before they are widened to float32.",
-        _narrow_logits,
     ),
     Rewrite(
         "steady-plan",

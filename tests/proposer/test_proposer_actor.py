@@ -81,7 +81,7 @@ class World:
         """Wait until the room has seen the whole ledger and has nothing more to send."""
         async with asyncio.timeout(10.0):
             head = await self.ports.ledger.head()
-            while room.vitals()["seen"] != head or room.vitals()["busy"]:
+            while room.vitals()["seen"] != head or room.vitals()["busy"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     @asynccontextmanager
