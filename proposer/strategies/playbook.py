@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from proposer.playbook import REWRITES, AnchorGoneError, Rewrite
 from proposer.strategies.base import Context, Outcome, Proposal
@@ -10,13 +11,13 @@ from proposer.strategies.proposing import candidate_id
 from protos.candidate import Scalar
 
 _HOPELESS = ("incorrect", "invalid", "refused")
-_WORTH_RETRYING = 0.98
+_A_WINNER, _NO_WORSE = 1.03, 0.98  # ratios to a base
 Play = tuple[Rewrite, dict[str, Scalar]]
 
 
 class Playbook:
-    """Every rewrite once; then other settings, of winners first; then, on a new base, again what
-    was no worse on an old one."""
+    """Every rewrite once, then other settings, of winners first. On a new base, winners of an old
+    one come first, and what was no worse there comes again after what is new."""
 
     name = "playbook"
     arm = "search"
@@ -52,17 +53,31 @@ class Playbook:
         return self._made[label]
 
     def _order(self, context: Context) -> Iterator[Play]:
+        """Plays, best first. Those that were sent on this base come up too and are passed over."""
         rewrites = [r for r in self._rewrites if context.accepts(r.output_class)]
-        for rewrite in rewrites:
-            yield rewrite, rewrite.best_guess()
+        rewrites = [r for r in rewrites if self._word(r) not in _HOPELESS]
         by_gain = sorted(rewrites, key=lambda r: -self._best_ratio(r))
-        for rewrite in by_gain:
-            if self._word(rewrite) in _HOPELESS:
+        promising = [r for r in by_gain if self._best_ratio(r) >= _NO_WORSE]
+        yield from self._again(by_gain, _A_WINNER)
+        yield from self._untried(rewrites, 1)
+        yield from self._untried(promising)
+        yield from self._again(by_gain, _NO_WORSE)
+        yield from self._untried(by_gain)
+
+    def _again(self, rewrites: list[Rewrite], least: float) -> Iterator[Play]:
+        """What had at least this ratio on some base."""
+        for rewrite, settings in _plays(rewrites):
+            outcome = self._outcomes.get(rewrite.label(settings))
+            if outcome is None or outcome.tried.word in _HOPELESS:
                 continue
-            for settings in rewrite.settings():
-                outcome = self._outcomes.get(rewrite.label(settings))
-                if outcome is None or _again(outcome):
-                    yield rewrite, settings
+            if (outcome.tried.ratio or 0.0) >= least:
+                yield rewrite, settings
+
+    def _untried(self, rewrites: list[Rewrite], each: int | None = None) -> Iterator[Play]:
+        """What was never judged, of the first `each` settings of every rewrite."""
+        for rewrite, settings in _plays(rewrites, each):
+            if rewrite.label(settings) not in self._outcomes:
+                yield rewrite, settings
 
     def _best_ratio(self, rewrite: Rewrite) -> float:
         """The largest ratio any setting had; 1 before it was tried."""
@@ -75,8 +90,10 @@ class Playbook:
         return outcome.tried.word if outcome else None
 
 
-def _again(outcome: Outcome) -> bool:
-    return outcome.tried.word not in _HOPELESS and (outcome.tried.ratio or 0.0) >= _WORTH_RETRYING
+def _plays(rewrites: list[Rewrite], each: int | None = None) -> Iterator[Play]:
+    for rewrite in rewrites:
+        for settings in islice(rewrite.settings(), each):
+            yield rewrite, settings
 
 
 def propose_rewrite(

@@ -66,17 +66,21 @@ def test_the_playbook_goes_on_with_other_settings_of_winners_first(context: Made
     assert more == ["b size=2", "b size=8", "a size=2", "a size=8"]
 
 
-def test_the_playbook_tries_again_on_a_new_base_what_was_no_worse_on_the_old(context: Made) -> None:
-    book = Playbook((rewrite("a"), rewrite("b")))
-    plays = list(walk(book, context(), 6))
-    for proposal, candidate in plays:
-        book.learn(judged(candidate, "faster" if "a size=2" in proposal.label else "slower", 0.9))
-    book.learn(judged(plays[2][1], "faster", 1.2))
+def test_on_a_new_base_winners_of_the_old_come_first_and_losers_not_at_all(context: Made) -> None:
+    book = Playbook((rewrite("a"), rewrite("b"), rewrite("c")))
+    plays = list(walk(book, context(), 3))
+    for (_, candidate), (word, ratio) in zip(
+        plays, (("no_gain", 1.0), ("faster", 1.2), ("slower", 0.8)), strict=True
+    ):
+        book.learn(judged(candidate, word, ratio))
     old = context()
     base = Release(old.campaign, 1, {**old.base.files, "slim/x.py": "0" * 64}, parent=old.base.id)
     known = frozenset(candidate.id for _, candidate in plays)
-    again = [p.label for p, _ in walk(book, context(base=base, known=known), 9)]
-    assert again == ["a size=4", "b size=4", "a size=2"]
+    again = [p.label for p, _ in walk(book, context(base=base, known=known), 20)]
+    assert again == [
+        *("b size=4", "b size=2", "b size=8", "a size=2", "a size=8", "a size=4"),
+        *("c size=2", "c size=8"),
+    ]
 
 
 def test_classes_that_the_objective_doesnt_accept_are_left_out(context: Made) -> None:
