@@ -1,6 +1,6 @@
 """Batch-1 decode of slim's start release against transformers' `generate`, in one run.
 
-    python benchmarks/decode_vs_transformers.py [--rounds 6] [--tokens 64] [--home DIR]
+    python -m benchmarks.decode_vs_transformers [--rounds 6] [--tokens 64] [--home DIR]
 
 The two take turns, in bfloat16, on the same prompts, with the same number of threads. A side's rate
 is output tokens after the first over the time after the first, so both leave the prompt out. The
@@ -25,13 +25,14 @@ from engine_host.models import prepare
 _PROMPT_TOKENS = 32
 
 
-def transformers_model(folder: Path) -> LlamaForCausalLM:
+def transformers_model(folder: Path) -> Any:
     """The prepared folder as transformers' model, in bfloat16, that never stops early."""
     raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     left_out = ("architectures", "model_type", "dtype", "bos_token_id", "eos_token_id")
     settings = {key: value for key, value in raw.items() if key not in left_out}
     config = LlamaConfig(**settings, bos_token_id=None, eos_token_id=None)
-    model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    model: Any = LlamaForCausalLM(config)
+    model = model.to(torch.bfloat16).eval()
     content = bytearray((folder / "weights.bin").read_bytes())
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))["tensors"]
     tensors = {}
@@ -60,7 +61,7 @@ class _FirstToken:
         """Called after the last token."""
 
 
-def transformers_rate(model: LlamaForCausalLM, prompt: list[int], tokens: int) -> float:
+def transformers_rate(model: Any, prompt: list[int], tokens: int) -> float:
     """Decoded tokens per second of `generate`."""
     first = _FirstToken()
     ids = torch.tensor([prompt])
@@ -73,7 +74,7 @@ def transformers_rate(model: LlamaForCausalLM, prompt: list[int], tokens: int) -
             streamer=first,
         )
     elapsed_s = time.perf_counter() - first.at_s
-    return (made.shape[1] - len(prompt) - 1) / elapsed_s
+    return float(made.shape[1] - len(prompt) - 1) / elapsed_s
 
 
 def slim_rate(engine: Any, prompt: list[int], tokens: int) -> float:

@@ -1,9 +1,9 @@
 """Weights of a prepared folder, mapped read-only and shared by every process that maps them."""
 
+import ctypes
 import json
 import math
 import mmap
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,16 +44,11 @@ class Weights:
 
 
 def load_weights(folder: str) -> Weights:
-    """Map a prepared folder (docs/ENGINE.md describes it). Copies nothing, reads no page."""
+    """Map a prepared folder (docs/ENGINE.md describes it). Copies nothing, reads next to nothing."""
     root = Path(folder)
     index = json.loads((root / "index.json").read_text(encoding="utf-8"))
-    with (root / "weights.bin").open("rb") as file:
-        # The file is open for reading only, so the kernel refuses any writable mapping of it.
-        mapped = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-    with warnings.catch_warnings():
-        # torch warns that it can't mark a tensor as read-only; the mapping itself is.
-        warnings.simplefilter("ignore", UserWarning)
-        tensors = {name: _view(mapped, entry) for name, entry in index["tensors"].items()}
+    mapped = _map_read_only(root / "weights.bin")
+    tensors = {name: _view(mapped, entry) for name, entry in index["tensors"].items()}
     return Weights(read_config(root / "config.json"), tensors)
 
 
@@ -75,6 +70,22 @@ def read_config(path: Path) -> Config:
         rope_scaling=raw["rope_scaling"],
         eos_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
     )
+
+
+def _map_read_only(path: Path) -> mmap.mmap:
+    """Map a whole file so that nobody can write to it.
+
+    The mapping is private and has one page of its own, because fork copies the page table only of
+    such a mapping: a forked engine then starts without a page fault for every page of the weights.
+    """
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    mapped[-1] = mapped[-1]
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(mapped)), mmap.PROT_READ):
+        raise OSError(ctypes.get_errno(), "can't protect the mapped weights", str(path))
+    return mapped
 
 
 def _view(mapped: mmap.mmap, entry: dict[str, Any]) -> torch.Tensor:

@@ -61,7 +61,7 @@ def test_without_prefix_caching_nothing_is_reused(small, run, asked):
 
 def test_a_full_cache_sends_the_youngest_back_and_loses_no_token(subject, run, asked):
     cases = sorted(subject.cases, key=lambda case: len(case.prompt))[:17]
-    engine = subject.engine(cache_tokens=1024, max_num_seqs=17)
+    engine = subject.engine(cache_tokens=1024)
     made = run(engine, asked(cases))
     assert engine.counters()["preemptions"] > 0
     assert made == {index: case.tokens for index, case in enumerate(cases)}
