@@ -31,7 +31,7 @@ from protos.messages import (
 from protos.trial import Lease, Script, Verdict
 from services.actor import Actor
 from services.bus import Delivery
-from services.errors import BlobError, Conflict, Refused, TroubleError
+from services.errors import BlobError, Conflict, Refused, SettingsError, TroubleError
 from services.hooks import on_ask, on_command, on_event
 from services.ledger import Recorded
 from services.ports import Ports
@@ -53,7 +53,10 @@ class Evaluator(Actor):
         self._judged = self._checked = 0
 
     async def started(self) -> None:
-        self._secret = await asyncio.to_thread(read_secret, self._home)
+        try:
+            self._secret = await asyncio.to_thread(read_secret, self._home)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"the evaluator can't keep its secret: {error}") from error
         self._from_seq = await self.ledger.head() + 1
 
     def events_from(self) -> int:
@@ -92,7 +95,10 @@ class Evaluator(Actor):
             raise Refused(str(error)) from error
         except BlobError as error:
             raise Refused(f"the workload's data can't be read: {error}") from error
-        digest = await asyncio.to_thread(self.blobs.put, msgspec.json.encode(script))
+        try:
+            digest = await asyncio.to_thread(self.blobs.put, msgspec.json.encode(script))
+        except BlobError as error:
+            raise TroubleError(str(error)) from error
         return ScriptRevealed(lease.trial, digest)
 
     @on_command(CheckCandidate)

@@ -67,12 +67,19 @@ def build_library(
     note = cache / key
     if note.exists() and store.has(digest := note.read_text().strip()):
         return digest
-    digest = store.put(_compile(build, sources, limits or BuildLimits()))
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = note.with_name(f"{key}.{os.getpid()}")
+    try:
+        digest = store.put(_compile(build, sources, limits or BuildLimits()))
+        _keep(note, digest)
+    except OSError as error:
+        raise BuildTrouble(f"a build can't be written: {error}") from error
+    return digest
+
+
+def _keep(note: Path, digest: str) -> None:
+    note.parent.mkdir(parents=True, exist_ok=True)
+    draft = note.with_name(f"{note.name}.{os.getpid()}")
     draft.write_text(digest)
     draft.replace(note)
-    return digest
 
 
 def build_key(build: Build, sources: Mapping[str, bytes]) -> str:
