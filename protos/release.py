@@ -41,6 +41,6 @@ class EngineFacts(Value, frozen=True, tag="engine_facts"):
     files: dict[str, str]
     space: str
     tokenizer: str | None
-    model: dict[str, int | float | str | None] = {}
+    model: dict[str, bool | int | float | str | None] = {}
     bytes_per_pass: int | None = None
     bandwidth_bytes_s: float | None = None
