@@ -28,7 +28,8 @@ def close(folder: RunFolder, record: CampaignRecord, interrupted: bool) -> int:
     print_table(folder, summary)
     if record.state == "finished":
         return 0
-    print(f"paused; {resume_line(folder)}")
+    state = "paused" if record.state == "paused" else "ended before it could pause, nothing is lost"
+    print(f"{state}; {resume_line(folder)}")
     return 130 if interrupted else 1
 
 
@@ -71,7 +72,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         *_gain("release vs start", summary.gain, no_release(summary)),
     ]
     lines += [("", line) for line in _metrics(summary)]
-    lines += _gain("random arm vs start", summary.random_arm, "nothing of it to measure")
+    lines += _gain("random arm vs start", summary.random_arm, "no gain of it to measure")
     lines.append(("verdicts", words.counts(summary.verdicts)))
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
     for release in summary.releases[1:]:
@@ -85,9 +86,11 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
 
 def no_release(summary: Summary) -> str:
     """Why there is no gain to print."""
+    if summary.state != "finished":
+        return "not measured yet: that is the campaign's last step"
     if len(summary.releases) <= 1:
         return "no release: nothing was provably faster, the start stays"
-    return "not measured: the campaign ended before its closing measurement"
+    return "not measured: the closing measurement gave no verdict"
 
 
 def _gain(name: str, gain: Gain | None, otherwise: str) -> list[tuple[str, str]]:

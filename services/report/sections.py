@@ -17,7 +17,9 @@ def hero(summary: Summary) -> str:
     """The gain in large, with its interval and what it is measured against."""
     gain = summary.gain
     if gain is None:
-        if len(summary.releases) > 1:
+        if summary.state != "finished":
+            why = "Release against start is measured last, and this campaign has not ended."
+        elif len(summary.releases) > 1:
             why = "A release was made, but the closing measurement against the start is missing."
         else:
             why = "Nothing tried was provably faster and no worse, so the start stays in service."
