@@ -22,8 +22,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from engine_host.engines.slim import Engine, load_weights
 from engine_host.models import prepare
 
-_PROMPT_TOKENS = 32
-
 
 def transformers_model(folder: Path) -> Any:
     """The prepared folder as transformers' model, in bfloat16, that never stops early."""
@@ -88,7 +86,7 @@ def slim_rate(engine: Any, prompt: list[int], tokens: int) -> float:
     return made / (time.perf_counter() - start_s)
 
 
-def measure(folder: Path, rounds: int, tokens: int) -> dict[str, Any]:
+def measure(folder: Path, rounds: int, prompt_tokens: int, tokens: int) -> dict[str, Any]:
     """Let both sides take turns; who goes first alternates."""
     engine = Engine(load_weights(str(folder)), {}, "bfloat16")
     model = transformers_model(folder)
@@ -96,7 +94,7 @@ def measure(folder: Path, rounds: int, tokens: int) -> dict[str, Any]:
     rates: dict[str, list[float]] = {"slim": [], "transformers": []}
     for turn in range(rounds + 1):
         generator = torch.Generator().manual_seed(turn)
-        prompt = torch.randint(vocab // 2, vocab, (_PROMPT_TOKENS,), generator=generator).tolist()
+        prompt = torch.randint(vocab // 2, vocab, (prompt_tokens,), generator=generator).tolist()
         sides = [
             ("slim", lambda p=prompt: slim_rate(engine, p, tokens)),
             ("transformers", lambda p=prompt: transformers_rate(model, p, tokens)),
@@ -113,6 +111,7 @@ def measure(folder: Path, rounds: int, tokens: int) -> dict[str, Any]:
         "ratio_low": round(min(ratios), 3),
         "ratio_high": round(max(ratios), 3),
         "rounds": rounds,
+        "prompt_tokens": prompt_tokens,
         "tokens": tokens,
         "threads": torch.get_num_threads(),
     }
@@ -123,12 +122,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--prompt-tokens", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--home", type=Path, help="folder that caches models")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         prepared = prepare(options.model, options.home or Path(scratch))
-        result = measure(prepared.folder, options.rounds, options.tokens)
+        result = measure(prepared.folder, options.rounds, options.prompt_tokens, options.tokens)
     print(json.dumps({"model": options.model, **result}))
 
 

@@ -36,8 +36,8 @@ class FolderSource:
         return digest_of_files(files + [path for path in extra if path.is_file()])
 
     def config(self) -> dict[str, Any]:
-        """The folder's config.json; tying follows the tensors that exist."""
-        tied = "lm_head.weight" not in self._tensors
+        """The folder's config.json; without an output layer of its own the model is tied."""
+        tied = self._config.get("tie_word_embeddings", False) or not self.has("lm_head.weight")
         return {**self._config, "tie_word_embeddings": tied}
 
     def tokenizer_json(self) -> str:

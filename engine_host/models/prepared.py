@@ -48,7 +48,8 @@ def prepare(model: str, home: Path) -> PreparedModel:
         with _disk_errors(home):
             _convert(source, model, folder)
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    return PreparedModel(digest=digest, folder=folder, facts=facts)
+    # The same content may be known by another name: a path and "smollm2", say.
+    return PreparedModel(digest=digest, folder=folder, facts={**facts, "name": model})
 
 
 def verify(folder: Path) -> None:

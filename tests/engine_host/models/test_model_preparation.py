@@ -69,6 +69,13 @@ def test_both_spellings_of_rope_settings_are_read(seeded, write_folder, tmp_path
     assert json.loads((prepared.folder / "config.json").read_text()) == raw
 
 
+def test_a_folder_without_an_output_layer_is_tied(write_folder, tmp_path):
+    folder = write_folder(tie_word_embeddings=True)
+    facts = prepare(str(folder), tmp_path).facts
+    assert facts["tied"]
+    assert facts["bytes_per_pass"] == facts["weight_bytes"]
+
+
 def test_a_missing_shard_is_named(write_folder, tmp_path):
     folder = write_folder(3)
     (folder / "model-2-of-3.safetensors").unlink()
