@@ -101,6 +101,9 @@ def environment() -> dict[str, str]:
         "TMPDIR": "/scratch",
         "LC_ALL": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # Milliseconds a worker spins before it sleeps: while somebody else has a core, a spinning
+        # worker takes the other one from whoever it waits for.
+        "KMP_BLOCKTIME": "1",
     }
     openmp = Path(sys.prefix, "lib", "libiomp5.so")
     if openmp.exists():

@@ -20,6 +20,7 @@ from .swap import NotHot, Ran, apply_changes
 from .tree import Tree, error_line, frozen, prepare_steps
 
 _LIBRARY_FOLDER = "lib"  # in the scratch folder, where a trial works
+FOREIGN = (Exception, SystemExit, KeyboardInterrupt)  # what engine code may end a call with
 Frame = dict[str, Any]
 
 
@@ -122,7 +123,7 @@ class Runner:
     def _step(self) -> None:
         try:
             outputs = self._built.engine.step()
-        except Exception as error:
+        except FOREIGN as error:
             self._end("error", error)
         except Engaged as error:
             self._end("engaged", error)
@@ -148,14 +149,14 @@ class Runner:
             reply |= {"ok": False, "kind": "not_hot", "error": str(error)}
         except Engaged as error:
             reply |= {"ok": False, "kind": "engaged", "error": str(error)}
-        except Exception as error:
+        except FOREIGN as error:
             reply |= {"ok": False, "kind": "error", "error": error_line(error, self._built.tree)}
         self._channel.send(reply)
 
     def _submit(self, request: Frame) -> None:
         try:
             self._built.engine.submit(request)
-        except Exception as error:
+        except FOREIGN as error:
             line = error_line(error, self._built.tree)
             self._channel.send({"failed": request["id"], "kind": "error", "error": line})
         except Engaged as error:
