@@ -1,4 +1,4 @@
-"""The evaluator room: receives, calls what decides, publishes. It owns the secret of the seeds."""
+"""The evaluator room: receives, calls what decides, publishes."""
 
 import asyncio
 from pathlib import Path
@@ -6,12 +6,11 @@ from pathlib import Path
 import msgspec
 
 from evaluator.blocks import EvidenceError
-from evaluator.build import BuildRefused, BuildTrouble, build_library
-from evaluator.check import Checked, CheckRefused, check
-from evaluator.recompute import ScriptMaker, judge_again, read_evidence, read_script
-from evaluator.seeds import commitment_of, read_secret, seed_of
+from evaluator.court import Court
+from evaluator.seeds import read_secret
 from evaluator.workloads.base import WorkloadError
-from protos.candidate import Candidate, Check
+from evaluator.workshop import Workshop, refused
+from protos.candidate import Check
 from protos.events import (
     CampaignReady,
     CandidateChecked,
@@ -28,7 +27,7 @@ from protos.messages import (
     ScriptRevealed,
     SeedCommitment,
 )
-from protos.trial import Lease, Script, Verdict
+from protos.trial import Lease
 from services.actor import Actor
 from services.bus import Delivery
 from services.errors import BlobError, Conflict, Refused, SettingsError, TroubleError
@@ -45,18 +44,16 @@ class Evaluator(Actor):
 
     def __init__(self, ports: Ports, home: Path, *, instance: str = "0") -> None:
         super().__init__(ports, instance=instance)
-        self._home = home
-        self._scripts = ScriptMaker(ports.blobs, home / "tokens")
-        self._building = asyncio.Semaphore(1)  # builds are idle-time work: one after another
-        self._secret = b""
+        try:
+            secret = read_secret(home)
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"the evaluator can't keep its secret: {error}") from error
+        self._court = Court(ports.blobs, home / "tokens", secret)
+        self._workshop = Workshop(ports.blobs, ports.clock, home / "builds")
         self._from_seq = 1
         self._judged = self._checked = 0
 
     async def started(self) -> None:
-        try:
-            self._secret = await asyncio.to_thread(read_secret, self._home)
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"the evaluator can't keep its secret: {error}") from error
         self._from_seq = await self.ledger.head() + 1
 
     def events_from(self) -> int:
@@ -72,99 +69,46 @@ class Evaluator(Actor):
         if tokenizer is None:
             return
         try:
-            await asyncio.to_thread(self._scripts.content, tokenizer)
+            await asyncio.to_thread(self._court.scripts.content, tokenizer)
         except (WorkloadError, BlobError) as error:
             self.log.error("no texts for this model", reason=str(error))
 
     @on_ask(CommitSeed)
     async def commit_seed(self, ask: CommitSeed) -> SeedCommitment:
-        seed = seed_of(self._secret, ask.trial, ask.epoch)
-        return SeedCommitment(ask.trial, commitment_of(seed))
+        return SeedCommitment(ask.trial, self._court.commitment(ask.trial, ask.epoch))
 
     @on_ask(RevealScript)
     async def reveal_script(self, ask: RevealScript) -> ScriptRevealed:
-        lease = ask.lease
-        if await self.ledger.last("trial", lease.trial) != lease.epoch:
-            raise Refused(f"trial {lease.trial} has moved on from epoch {lease.epoch}")
-        seed = seed_of(self._secret, lease.trial, lease.epoch)
+        trial, epoch = ask.lease.trial, ask.lease.epoch
+        if await self.ledger.last("trial", trial) != epoch:
+            raise Refused(f"trial {trial} has moved on from epoch {epoch}")
         try:
-            script = await asyncio.to_thread(
-                self._scripts.script, lease, seed, ask.tokenizer, ask.max_context
-            )
-        except WorkloadError as error:
-            raise Refused(str(error)) from error
-        except BlobError as error:
-            raise Refused(f"the workload's data can't be read: {error}") from error
+            script = await asyncio.to_thread(self._court.script, ask)
+        except (WorkloadError, BlobError) as error:
+            raise Refused(f"the workload can't be made: {error}") from error
         try:
             digest = await asyncio.to_thread(self.blobs.put, msgspec.json.encode(script))
         except BlobError as error:
             raise TroubleError(str(error)) from error
-        return ScriptRevealed(lease.trial, digest)
+        return ScriptRevealed(trial, digest)
 
     @on_command(CheckCandidate)
     async def check_candidate(self, command: CheckCandidate, delivery: Delivery) -> None:
-        candidate = command.candidate
-        last = await self._last("candidate", candidate.id)
-        if last is not None and isinstance(last.event, CandidateChecked | CandidateRebased):
+        last = await self._last("candidate", command.candidate.id)
+        if _is_checked(last):
             return  # delivered again after its end was written
-        found = await self._check(command)
-        event = CandidateChecked(candidate.campaign, found)
-        await self.ledger.append("candidate", candidate.id, event, last.seq if last else 0)
+        found = await self._workshop.check(command)
+        await self._end_check(command, found, last)
         self._checked += 1
-
-    async def _check(self, command: CheckCandidate) -> Check:
-        candidate, begun_s = command.candidate, self.clock.monotonic_s()
-        try:
-            checked = await asyncio.to_thread(
-                check, candidate, command.release, command.space, self.blobs
-            )
-            checked_s = self.clock.monotonic_s()
-            libraries = await self._build(checked)
-        except (CheckRefused, BuildRefused) as error:
-            return self._refused(candidate, str(error), begun_s)
-        except (BuildTrouble, BlobError) as error:
-            raise TroubleError(str(error)) from error
-        return Check(
-            candidate=candidate.id,
-            ok=True,
-            rung=checked.scope.rung,
-            scope=checked.scope.word,
-            changed=checked.scope.changed,
-            libraries=libraries,
-            check_s=checked_s - begun_s,
-            build_s=self.clock.monotonic_s() - checked_s if libraries else 0.0,
-        )
-
-    def _refused(self, candidate: Candidate, reason: str, begun_s: float) -> Check:
-        spent_s = self.clock.monotonic_s() - begun_s
-        return Check(candidate.id, ok=False, reason=reason, scope="none", check_s=spent_s)
-
-    async def _build(self, checked: Checked) -> dict[str, str]:
-        if not checked.builds:
-            return {}
-        native = {p: d for p, d in checked.files.items() if p.endswith((".c", ".h"))}
-        libraries = {}
-        async with self._building:
-            sources = {path: self.blobs.get(digest) for path, digest in native.items()}
-            for build in checked.builds:
-                libraries[build.name] = await asyncio.to_thread(
-                    build_library, build, sources, self.blobs, self._home / "builds"
-                )
-        return libraries
 
     @on_command(JudgeTrial)
     async def judge_trial(self, command: JudgeTrial, delivery: Delivery) -> None:
-        granted = await self._last("trial", command.trial)
-        if granted is None or granted.seq != command.epoch:
-            self._late(command)
+        lease = await self._granted(command)
+        if lease is None:
             return
-        if not isinstance(granted.event, TrialGranted):
-            self.log.error("no lease at this epoch", trial=command.trial, epoch=command.epoch)
-            return
-        lease = granted.event.lease
         event: TrialEnded | TrialLost
         try:
-            verdict = await asyncio.to_thread(self._judge, command, lease)
+            verdict = await asyncio.to_thread(self._court.judge, command, lease)
             event = TrialEnded(lease.campaign, command.epoch, verdict)
         except (EvidenceError, BlobError) as error:
             event = TrialLost(lease.campaign, command.trial, command.epoch, f"evidence: {error}")
@@ -175,43 +119,36 @@ class Evaluator(Actor):
             return
         self._judged += 1
 
-    def _judge(self, command: JudgeTrial, lease: Lease) -> Verdict:
-        evidence = read_evidence(self.blobs, command.evidence)
-        mine = msgspec.structs.replace(lease, epoch=command.epoch)
-        if (evidence.trial, evidence.epoch) != (command.trial, command.epoch):
-            raise EvidenceError(f"it is of trial {evidence.trial}, epoch {evidence.epoch}")
-        if msgspec.structs.replace(evidence.lease, epoch=command.epoch) != mine:
-            raise EvidenceError("its lease isn't the one that was granted")
-        script = read_script(self.blobs, evidence)
-        self._check_seed(command, script)
-        return judge_again(evidence, script, command.evidence, self._scripts)
+    async def gave_up(self, command: CheckCandidate | JudgeTrial, reason: str) -> None:
+        if isinstance(command, CheckCandidate):
+            last = await self._last("candidate", command.candidate.id)
+            if not _is_checked(last):
+                found = refused(command.candidate, f"it could not be checked: {reason}")
+                await self._end_check(command, found, last)
+            return
+        lease = await self._granted(command)
+        if lease is not None:
+            lost = TrialLost(lease.campaign, command.trial, command.epoch, f"not judged: {reason}")
+            await self.ledger.append("trial", command.trial, lost, command.epoch)
 
-    def _check_seed(self, command: JudgeTrial, script: Script | None) -> None:
-        if script is not None and script.seed != seed_of(
-            self._secret, command.trial, command.epoch
-        ):
-            raise EvidenceError("its seed isn't the one of this grant")
+    async def _end_check(
+        self, command: CheckCandidate, found: Check, last: Recorded | None
+    ) -> None:
+        candidate, seq = command.candidate, last.seq if last else 0
+        event = CandidateChecked(candidate.campaign, found)
+        await self.ledger.append("candidate", candidate.id, event, seq)
+
+    async def _granted(self, command: JudgeTrial) -> Lease | None:
+        """The lease that the command's epoch granted, while it still holds."""
+        last = await self._last("trial", command.trial)
+        if last is None or last.seq != command.epoch or not isinstance(last.event, TrialGranted):
+            self._late(command)
+            return None
+        return last.event.lease
 
     def _late(self, command: JudgeTrial) -> None:
         """A zombie's result, or one that was already judged: it changes nothing."""
         self.log.warning("late evidence refused", trial=command.trial, epoch=command.epoch)
-
-    async def gave_up(self, command: CheckCandidate | JudgeTrial, reason: str) -> None:
-        if isinstance(command, CheckCandidate):
-            candidate = command.candidate
-            refused = Check(candidate.id, ok=False, reason=reason, scope="none")
-            event = CandidateChecked(candidate.campaign, refused)
-            last = await self._last("candidate", candidate.id)
-            if last is None or not isinstance(last.event, CandidateChecked | CandidateRebased):
-                await self.ledger.append("candidate", candidate.id, event, last.seq if last else 0)
-            return
-        granted = await self._last("trial", command.trial)
-        if granted is None or granted.seq != command.epoch:
-            return
-        if isinstance(granted.event, TrialGranted):
-            campaign = granted.event.lease.campaign
-            lost = TrialLost(campaign, command.trial, command.epoch, f"not judged: {reason}")
-            await self.ledger.append("trial", command.trial, lost, command.epoch)
 
     async def _last(self, entity: str, id: str) -> Recorded | None:
         """The entity's last event; None when it has none."""
@@ -221,3 +158,7 @@ class Evaluator(Actor):
         async for recorded in self.ledger.read(seq, seq):
             return recorded
         return None
+
+
+def _is_checked(last: Recorded | None) -> bool:
+    return last is not None and isinstance(last.event, CandidateChecked | CandidateRebased)

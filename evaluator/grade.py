@@ -79,17 +79,13 @@ def grade(grades: Sequence[Grade], noise_gap: float | None, said: Said) -> Grade
     if said.differing == 0:
         return graded("bitwise", "every output has the same tokens as side A's")
     floor = noise_floor(noise_gap)
-    if largest <= floor and mean <= MEAN_GAP:
-        return graded(
-            "equivalent",
-            f"largest gap {largest:.3f} logits is within the noise floor {floor:.3f}, "
-            f"mean {mean:.4f} within {MEAN_GAP}",
-        )
-    return graded(
-        "quality",
-        f"outputs differ beyond rounding: largest gap {largest:.3f} logits "
-        f"(noise floor {floor:.3f}), mean {mean:.4f} (allowed {MEAN_GAP})",
+    figures = (
+        f"largest gap {largest:.3f} logits (noise floor {floor:.3f}), "
+        f"mean {mean:.4f} (allowed {MEAN_GAP})"
     )
+    if largest <= floor and mean <= MEAN_GAP:
+        return graded("equivalent", f"outputs differ within rounding: {figures}")
+    return graded("quality", f"outputs differ beyond rounding: {figures}")
 
 
 def constant_output(blocks: Sequence[BlockSample]) -> bool:
