@@ -31,39 +31,36 @@ def measure(folder: str, job: dict[str, Any]) -> dict[str, Any]:
         answer["score"] = engine.score(job["score"])
         return answer
     if job.get("alone"):
-        answer["alone"] = [serve(engine, [prompt], job["tokens"])[0] for prompt in job["prompts"]]
-    answer["together"] = serve(engine, job["prompts"], job["tokens"])
+        answer["alone"] = [serve(engine, [p], job["tokens"])[0][0] for p in job["prompts"]]
     for name, prompts in (("single", job["prompts"][:1]), ("together", job["prompts"])):
-        rates = [rate(engine, prompts, job["tokens"]) for _ in range(job.get("rounds", 0))]
-        answer[f"{name}_tok_s"] = max(rates, default=0.0)
+        served = [serve(engine, prompts, job["tokens"]) for _ in range(job["rounds"])]
+        answer[name] = served[0][0]
+        answer[f"{name}_tok_s"] = max(rate for _, rate in served)
     return answer
 
 
-def serve(engine: Any, prompts: list[list[int]], tokens: int) -> list[list[int]]:
-    """Greedy tokens of each prompt, served at the same time."""
+def serve(engine: Any, prompts: list[list[int]], tokens: int) -> tuple[list[list[int]], float]:
+    """Greedy tokens of prompts served together, and how many were decoded a second.
+
+    The clock runs from when every prompt has its first token.
+    """
+    for index, prompt in enumerate(prompts):
+        engine.submit({"id": index, "prompt": prompt, "max_tokens": tokens})
     out: list[list[int]] = [[] for _ in prompts]
-    for index, prompt in enumerate(prompts):
-        engine.submit({"id": index, "prompt": prompt, "max_tokens": tokens})
+    while not all(out):
+        take(engine, out)
+    begun, before = time.perf_counter(), sum(map(len, out))
     while engine.busy():
-        for output in engine.step():
-            out[output["id"]] += output["tokens"]
-    engine.reset()
-    return out
-
-
-def rate(engine: Any, prompts: list[list[int]], tokens: int) -> float:
-    """Decoded tokens a second, after every prompt has its first token."""
-    for index, prompt in enumerate(prompts):
-        engine.submit({"id": index, "prompt": prompt, "max_tokens": tokens})
-    started: set[int] = set()
-    while len(started) < len(prompts):
-        started |= {output["id"] for output in engine.step()}
-    begun, made = time.perf_counter(), 0
-    while engine.busy():
-        made += sum(len(output["tokens"]) for output in engine.step())
+        take(engine, out)
     seconds = time.perf_counter() - begun
     engine.reset()
-    return made / seconds
+    return out, (sum(map(len, out)) - before) / seconds
+
+
+def take(engine: Any, out: list[list[int]]) -> None:
+    """One step's tokens."""
+    for output in engine.step():
+        out[output["id"]] += output["tokens"]
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from protos.candidate import Scalar
 from services.local.system import default_home
 
 PROMPTS = [[1, *range(200 + 37 * row, 264 + 37 * row)] for row in range(4)]
-TOKENS = 41
+TOKENS = 33
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def _job(folder: Path, sources: dict[str, str], change: Change) -> dict[str, Any
         "libraries": libraries,
         "prompts": PROMPTS,
         "tokens": TOKENS,
-        "rounds": 3,
+        "rounds": 2,
     }
 
 

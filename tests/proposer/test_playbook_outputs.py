@@ -47,7 +47,7 @@ def serve(
         folder = tmp_path_factory.mktemp("tree")
         libraries = lay_out(slim, change, folder)
         job = {"tree": str(folder), "libraries": libraries, "prompts": PROMPTS, "tokens": TOKENS}
-        return child.run({**job, "alone": True})
+        return child.run({**job, "alone": True, "rounds": 1})
 
     return serve
 

@@ -2,10 +2,13 @@
  *
  * A weight is base + slope * (1 + index / 16): the index goes straight into a float's mantissa, so
  * unpacking is a shift and a mask. A row: 64 bytes for each 128 weights (for a last 64 too, whose
- * upper halves are unused), n/32 slopes, n/32 bases. Of each 64 bytes, nibble p of word j meets
- * activation 16 p + j of the split order. `sums`: of each 32 activations, for the bases. */
+ * upper halves are unused), n/32 slopes, n/32 bases, up to whole cache lines. Of each 64 bytes,
+ * nibble p of word j meets activation 16 p + j of the split order. `sums`: of each 32 activations,
+ * for the bases. */
 INLINE size_t grid4_index_bytes(int n) { return (size_t)(n + 127) / 128 * 64; }
-INLINE size_t grid4_row_bytes(int n) { return grid4_index_bytes(n) + n / BLOCK * 2 * sizeof(float); }
+INLINE size_t grid4_row_bytes(int n) {
+    return (grid4_index_bytes(n) + n / BLOCK * 2 * sizeof(float) + 63) / 64 * 64;
+}
 
 INLINE vf grid4_plane(vu words, const int p) {
     vu at = p < 5 ? words << (19 - 4 * p) : words >> (4 * p - 19);

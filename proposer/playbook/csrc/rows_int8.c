@@ -1,7 +1,7 @@
 /* Rows of int8 weights with one float32 scale for 32 of them.
- * A row: n bytes, then n/32 scales. Of each 64 bytes, 32-bit word j holds the elements that meet
+ * A row: n bytes, then n/32 scales, up to whole cache lines. Of each 64 bytes, 32-bit word j holds the elements that meet
  * activations j, 16 + j, 32 + j and 48 + j of the split order (lanes.c): no shuffle to unpack. */
-INLINE size_t int8_row_bytes(int n) { return (size_t)n + n / BLOCK * sizeof(float); }
+INLINE size_t int8_row_bytes(int n) { return (n + n / BLOCK * sizeof(float) + 63) / 64 * 64; }
 
 /* Where split position k of a row lies. */
 INLINE int int8_place(int k) { return (k & ~63) + (k & 15) * 4 + ((k & 63) >> 4); }
