@@ -4,12 +4,18 @@ It is computed, never declared, and errs on the slow side: hot only where exchan
 in a running engine gives the same engine as starting from the changed files.
 """
 
-import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from evaluator.astdiff import CONSTRUCTION, Function, diff_modules, functions_of, walk_functions
+from evaluator.astdiff import CONSTRUCTION, diff_modules, functions_of
+from evaluator.construction import (
+    bare,
+    functions_in,
+    is_prepare,
+    python_files,
+    run_while_building,
+    run_while_loading,
+)
 
 RUNGS = ("hot", "warm", "cold")
 KNOB_RUNGS = {"live": "hot", "init": "warm", "process": "cold"}
@@ -17,7 +23,6 @@ KNOB_RUNGS = {"live": "hot", "init": "warm", "process": "cold"}
 SCHEDULER_FILES = frozenset(
     {"scheduler", "engine", "cache", "kv_cache", "blocks", "sampling", "sequence", "batch"}
 )
-LOADING = "load_weights"  # runs once in the zygote, before any engine
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def scope_of(change: Change) -> Scope | None:
         found.native = found.touched = True
         if existed:
             found.raise_to("warm", f"library {name} is already loaded")
-    for path in sorted(_python(change.old) | _python(change.new)):
+    for path in sorted(python_files(change.old) | python_files(change.new)):
         _compare(path, change, found)
     if not found.touched and not change.knobs:
         return None
@@ -95,7 +100,7 @@ def _compare(path: str, change: Change, found: _Found) -> None:
         found.module_level = True
         for reason in diff.rerun:
             found.raise_to("warm", reason)
-    if _is_prepare(path):
+    if is_prepare(path):
         found.raise_to("warm", f"{path}: this preparation step has already run")
         return
     found.changed.extend(f"{path}:{name}" for name in (*diff.changed, *diff.added))
@@ -108,94 +113,25 @@ def _added_file(path: str, source: str, change: Change, found: _Found) -> None:
     if (path.endswith("/__init__.py") and folder in change.old) or package in change.old:
         found.module_level = True
         found.raise_to("warm", f"{path}: another module has this name")
-    if not _is_prepare(path):
+    if not is_prepare(path):
         found.changed.extend(f"{path}:{name}" for name in functions_of(source, path))
+    elif any(is_prepare(other) and other > path for other in change.old):
+        found.raise_to("warm", f"{path}: it would run before a step that has already run")
 
 
 def _construction(change: Change, found: _Found) -> None:
-    """Raise the rung where a changed function runs while an engine is built or weights load.
-
-    A running engine has been through it with the old body. Names are followed without types, so
-    this finds too many rather than too few. A class that is new has built nothing yet.
-    """
-    existing = _existing(change.old)
-    loading = _reached(change, {name for name in existing if _bare(name) == LOADING}, False)
-    building = _reached(change, {name for name in existing if _bare(name) in CONSTRUCTION}, True)
+    """Raise the rung where a changed function ran before the running engine could serve."""
+    existing = functions_in(change.old)
+    loading = run_while_loading(change.old, change.new)
+    building = run_while_building(change.old, change.new)
     for qualified in found.changed:
-        if _bare(qualified) in CONSTRUCTION and qualified not in existing:
-            continue
-        if _bare(qualified) in loading:
+        if bare(qualified) in CONSTRUCTION and qualified not in existing:
+            continue  # of a class that is new
+        if qualified in loading:
             found.raise_to("cold", f"{qualified} runs while weights load")
-        elif _bare(qualified) in building:
+        elif qualified in building:
             found.raise_to("warm", f"{qualified} runs while an engine is built")
-    found.changed = [name for name in found.changed if _bare(name) not in CONSTRUCTION]
-
-
-def _bare(qualified: str) -> str:
-    return qualified.rpartition(":")[2].rpartition(".")[2]
-
-
-def _existing(tree: Mapping[str, str]) -> set[str]:
-    return {f"{path}:{name}" for path in _python(tree) for name, _ in _functions(tree[path])}
-
-
-def _reached(change: Change, roots: set[str], imports_too: bool) -> set[str]:
-    """Bare names of the tree's functions that the roots reach, in either version, roots included.
-
-    `imports_too`: what runs when the old tree's modules are imported is a root as well.
-    """
-    uses: dict[str, set[str]] = {}
-    todo: set[str] = set()
-    for tree in (change.old, change.new):
-        for path in _python(tree):
-            for name, node in _functions(tree[path]):
-                uses.setdefault(_bare(name), set()).update(_used(node.body))
-                if f"{path}:{name}" in roots:
-                    todo.add(_bare(name))
-            if imports_too and path in change.old and not _is_prepare(path):
-                todo |= _used(_top_level(_parse(tree[path]).body))
-    reached: set[str] = set()
-    todo &= uses.keys()
-    while todo:
-        name = todo.pop()
-        reached.add(name)
-        todo |= (uses[name] & uses.keys()) - reached
-    return reached
-
-
-@lru_cache(maxsize=128)
-def _parse(source: str) -> ast.Module:
-    return ast.parse(source)
-
-
-@lru_cache(maxsize=128)
-def _functions(source: str) -> tuple[tuple[str, Function], ...]:
-    return tuple(walk_functions(_parse(source).body))
-
-
-def _top_level(body: Iterable[ast.stmt]) -> list[ast.AST]:
-    """Everything that runs at import: statements, class bodies, decorators and defaults."""
-    found: list[ast.AST] = []
-    for node in body:
-        if isinstance(node, ast.ClassDef):
-            found += [*node.bases, *node.decorator_list, *_top_level(node.body)]
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            defaults = [d for d in node.args.kw_defaults if d is not None]
-            found += [*node.decorator_list, *node.args.defaults, *defaults]
-        elif not isinstance(node, ast.Import | ast.ImportFrom):
-            found.append(node)
-    return found
-
-
-def _used(nodes: Iterable[ast.AST]) -> set[str]:
-    names: set[str] = set()
-    for node in nodes:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
-                names.add(inner.id)
-            elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Load):
-                names.add(inner.attr)
-    return names
+    found.changed = [name for name in found.changed if bare(name) not in CONSTRUCTION]
 
 
 def _word(found: _Found) -> str:
@@ -208,11 +144,3 @@ def _word(found: _Found) -> str:
     paths = {name.partition(":")[0] for name in found.changed}
     stems = {path.rpartition("/")[2].removesuffix(".py") for path in paths}
     return "scheduler_function" if stems and stems <= SCHEDULER_FILES else "model_function"
-
-
-def _python(tree: Mapping[str, str]) -> set[str]:
-    return {path for path in tree if path.endswith(".py")}
-
-
-def _is_prepare(path: str) -> bool:
-    return "/prepare/" in path

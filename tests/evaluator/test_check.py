@@ -300,6 +300,41 @@ def test_a_changed_preparation_step_of_the_base_is_warm() -> None:
     assert bench.check({"slim/prepare/fuse.py": changed}).scope.rung == "warm"
 
 
+def test_a_helper_of_a_preparation_step_of_the_base_is_warm() -> None:
+    bench = Bench(
+        **{
+            "slim/prepare/fuse.py": "from ..fused import pack\n\n\ndef prepare(engine):\n"
+            "    engine.packed = pack(engine)\n",
+            "slim/fused.py": "def pack(engine):\n    return 1\n",
+        }
+    )
+    changed = "def pack(engine):\n    return 2\n"
+    assert bench.check({"slim/fused.py": changed}).scope.rung == "warm"
+
+
+def test_a_preparation_step_before_one_that_has_run_is_warm() -> None:
+    bench = Bench(**{"slim/prepare/s05.py": "def prepare(engine):\n    engine.x = 1\n"})
+    step = "def prepare(engine):\n    engine.y = 2\n"
+    assert bench.check({"slim/prepare/s04.py": step}).scope.rung == "warm"
+    assert bench.check({"slim/prepare/s06.py": step}).scope.rung == "hot"
+
+
+def test_a_name_that_only_looks_like_a_function_does_not_raise_the_rung() -> None:
+    """`config.mlp` in a constructor is a number, not the function `mlp` of another module."""
+    more = {
+        "slim/layers.py": "def mlp(x):\n    return x\n",
+        "slim/sizes.py": "class Sizes:\n    def __init__(self, config):\n"
+        "        self.mlp = config.mlp\n",
+    }
+    changed: dict[str, str | bytes | None] = {"slim/layers.py": "def mlp(x):\n    return x + 0\n"}
+    assert Bench(**more).check(changed).scope.rung == "hot"
+    calling = {
+        "slim/uses.py": "from . import layers\n\n\nclass U:\n    def __init__(self):\n"
+        "        self.x = layers.mlp(1)\n"
+    }
+    assert Bench(**more, **calling).check(changed).scope.rung == "warm"
+
+
 def test_a_removed_file_is_warm() -> None:
     assert Bench().check({"slim/scheduler.py": None}).scope.rung == "warm"
 

@@ -13,7 +13,14 @@ import pytest
 from evaluator.actor import Evaluator
 from evaluator.recompute import recompute
 from protos.candidate import Build, Candidate
-from protos.events import CandidateAdmitted, CandidateChecked, TrialEnded, TrialGranted, TrialLost
+from protos.events import (
+    CampaignReady,
+    CandidateAdmitted,
+    CandidateChecked,
+    TrialEnded,
+    TrialGranted,
+    TrialLost,
+)
 from protos.messages import (
     CheckCandidate,
     CommitSeed,
@@ -23,10 +30,11 @@ from protos.messages import (
     ScriptRevealed,
     SeedCommitment,
 )
-from protos.release import Release
+from protos.release import EngineFacts, Release
 from protos.target import Workload
 from protos.trial import Evidence, Lease, Script
 from services.broker import Broker
+from services.bus import DeliveryPolicy
 from services.errors import AskRefused, NoAnswer
 from services.ledger import Recorded
 from services.ports import MemoryWorld, Ports, open_ports
@@ -109,6 +117,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def _run(mine: Ports, theirs: Ports, home: Path) -> AsyncIterator[Stage]:
     evaluator = Evaluator(theirs, home)
+    evaluator.policy = DeliveryPolicy(ack_wait_s=10.0, max_attempts=2, retry_delays_s=(0.02,))
     running = asyncio.create_task(evaluator.run())
     await wait_until_answering(mine)
     yield Stage(mine, evaluator)
@@ -280,6 +289,39 @@ async def test_evidence_that_is_not_there_loses_the_trial(stage: Stage) -> None:
     lease = await stage.grant(make_lease())
     await stage.judge(lease, "0" * 64)
     assert (await stage.event(TrialLost)).event.trial == lease.trial
+
+
+async def test_a_base_that_cannot_be_read_ends_in_a_refusal_after_some_tries(stage: Stage) -> None:
+    lost = Release("k", 0, {"fake/model.py": "0" * 64})
+    changed = stage.ports.blobs.put(b"def decode(x):\n    return x + 0\n")
+    await admit(stage, lost, files={"fake/model.py": changed})
+    check = (await stage.event(CandidateChecked)).event.check
+    assert not check.ok
+    assert "could not be checked" in check.reason
+    async with asyncio.timeout(LIMIT_S):
+        while not (letters := await stage.ports.bus.dead_letters("evaluator")):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert "gave up" in letters[0].reason
+
+
+async def test_texts_are_tokenised_when_a_campaign_is_ready(stage: Stage, tmp_path: Path) -> None:
+    tokenizer = stage.ports.blobs.put(small_tokenizer())
+    facts = EngineFacts("fake", "cpu", {}, "[]", tokenizer)
+    ready = CampaignReady("k", "h", facts, base_of(stage.ports), 1.0)
+    await stage.ports.ledger.append("campaign", "k", ready, 0)
+    tokens = tmp_path / "home" / "tokens"
+    async with asyncio.timeout(LIMIT_S):
+        while not list(tokens.glob("*.json")):  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.01)
+
+
+def small_tokenizer() -> bytes:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return made.to_str().encode()
 
 
 async def test_the_process_starts_answers_and_stays_small(tmp_path: Path) -> None:
