@@ -1,7 +1,7 @@
 """One timed block: the host sends requests on time and stamps what comes back.
 
-Only the side under test runs; the other side's whole process tree is frozen and its processor time is
-checked afterwards. The process under test is asked for nothing but its outputs.
+Only the side under test runs; the other side's whole process tree is frozen and its processor time
+is checked afterwards. The process under test is asked for nothing but its outputs.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _for_engine(request: Request) -> dict[str, Any]:
 
 
 def serve(process: TrialProcess, requests: Sequence[Request], limit_s: float) -> Served:
-    """Serve requests to their end. Raises TrialFailedError when the process or its outputs break."""
+    """Serve requests to their end. Raises TrialFailedError when process or outputs break."""
     return _Serving(process, requests, limit_s).run()
 
 

@@ -32,7 +32,7 @@ class Drawn:
 def draw(blocks: Sequence[BlockSample], script: Script, most: int) -> list[Drawn]:
     """Choose outputs to grade: those that differ from side A's first.
 
-    Of outputs that say the same as side A's one is enough: A's own were graded before it was promoted.
+    Of outputs that say the same as side A's one is enough: A's were graded before its promotion.
     """
     found: list[Drawn] = []
     sides = {(block.pair, block.side): block for block in blocks}
@@ -104,7 +104,7 @@ def quality(process: TrialProcess, side: Any, script: Script, limit_s: float) ->
 
 
 def _read(score: Any, output: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Gaps and log-probabilities of one scored output. Raises EngineLostError if they are broken."""
+    """Gaps and log-probabilities of one scored output. Raises EngineLostError if broken."""
     if not isinstance(score, dict):
         raise EngineLostError("a score is no object")
     columns = []

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Host:
-    """One device group. One trial at a time; everything that blocks runs in its measuring thread."""
+    """One device group, one trial at a time; all that blocks runs in its measuring thread."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Host:
         self._prepared: dict[str, Prepared] = {}
 
     async def prepare(self, target: Target, campaign: str) -> Prepared:
-        """Model prepared, engines of the start release up and warm. Raises HostError in one line."""
+        """Model prepared, engines of the start release up and warm. Raises HostError."""
         return await self._in_thread(lambda: self._prepare(target, campaign))
 
     async def run(

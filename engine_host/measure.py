@@ -1,4 +1,4 @@
-"""One lease from grant to evidence: bring both sides up, time pairs until the rule stops, grade, prove.
+"""One lease, from grant to evidence: start both sides, time pairs until the rule stops, grade.
 
 Blocks; runs in the host's one measuring thread.
 """
@@ -69,7 +69,7 @@ class Phase:
 
 
 class Measurement:
-    """Runs one resident trial. A finding about the patch ends up in the evidence, never as an error.
+    """Runs one resident trial. A finding about the patch is evidence, never an error.
 
     Raises EngineLostError when an engine of the host's own is to blame.
     """
@@ -255,7 +255,7 @@ class Measurement:
 
 
 def note_first_tokens(record: Record, before_s: float, served: Served) -> None:
-    """`start` and `first_tokens`: from having the patch to the first token of the patched engine."""
+    """`start`, `first_tokens`: from having the patch to the patched engine's first token."""
     (sample,) = served.requests
     if not sample.token_ns:
         raise TrialFailedError("start", sample.error or "the first request got no tokens")

@@ -1,4 +1,4 @@
-"""A trial's processes from outside: census, freezing, processor time, memory, and the end of them."""
+"""A trial's processes from outside: census, freezing, processor time, memory, and their end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def tree(pid: int, at_most: int | None = None) -> list[int]:
 def freeze(pid: int, within_s: float = 1.0) -> list[int]:
     """Stop the whole tree and see that it stands still. Returns who was stopped.
 
-    Repeats until a census finds nobody new. What can't be stopped in time shows in its processor time.
+    Repeats until a census finds nobody new. What can't be stopped in time shows in its processor
+    time.
     """
     stopped: set[int] = set()
     deadline_s = time.monotonic() + within_s

@@ -13,7 +13,7 @@ from protos.trial import Limits, Request
 
 
 def reprove(residency: Residency) -> dict[str, str]:
-    """What is wrong with each release's engine; an empty text: nothing. Releases that are up only."""
+    """What is wrong with the engine of each release that is up; an empty text: nothing."""
     damaged = damaged_weights(residency.model.folder)
     found: dict[str, str] = {}
     for release, resident in residency.residents().items():

@@ -16,7 +16,7 @@ from engine_host.errors import EngineLostError, NotHotError
 from engine_host.loading import Tree, lay_out_libraries, patch
 from engine_host.strategies import Resident, Strategy
 from engine_host.trial_process import TrialProcess
-from engine_host.zygotes import ChildSpec, Exposure, start_cold
+from engine_host.zygotes import CONFINED, ChildSpec, Exposure, start_cold
 from protos.trial import Limits, Side
 from services.blobs import Blobs
 
@@ -46,7 +46,7 @@ class Model:
 
 
 class Residency:
-    """Starts, keeps and gives out engines. `on_built(release, reason, wall_s)` hears of each start."""
+    """Starts, keeps, gives out engines. `on_built(release, reason, wall_s)` hears of each start."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Residency:
         blobs: Blobs,
         home: Path,
         strategy: Strategy,
-        exposure: Exposure = Exposure(),
+        exposure: Exposure = CONFINED,
         on_built: Callable[[str, str, float], None] = lambda *_: None,
     ) -> None:
         self.engine, self.model, self.start = engine, model, start
@@ -121,7 +121,7 @@ class Residency:
         process.send({"op": "load", **change, **more}, "start", limit_s)
 
     def bring(self, side: Side, rung: str, limits: Limits, **more: Any) -> TrialProcess:
-        """A process with the side loaded, on this rung or, where it can't be hot, on the warm one."""
+        """A process with the side loaded, on this rung or, where it can't be hot, warm."""
         process = self.candidate(side, rung, limits)
         try:
             self.load(process, side, limits.start_s, **more)

@@ -28,7 +28,7 @@ def start_files(engine: str, blobs: Blobs) -> dict[str, str]:
 
 
 def lay_out(files: dict[str, str], blobs: Blobs, home: Path) -> Path:
-    """The folder that holds exactly these files. Made once, whole or not at all. Raises TreeError."""
+    """The folder that holds exactly these files, made once, whole or not. Raises TreeError."""
     folder = home / "trees" / digest_value(files)[:32]
     if folder.is_dir():
         return folder

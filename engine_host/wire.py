@@ -102,7 +102,7 @@ class HostChannel:
             self._ready.append((now_ns, message))
 
     def sender_pid(self, deadline_ns: int) -> int:
-        """The process that wrote the first byte waiting here, as the kernel says it. Reads no frame."""
+        """The process that wrote the first byte waiting here, as the kernel says it."""
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         while True:
             if not self._readable(_left_s(deadline_ns)):

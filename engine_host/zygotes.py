@@ -46,12 +46,13 @@ class Exposure:
     output: bool = False
 
 
+CONFINED = Exposure()
 _TOLD = ("engine", "tree", "weights", "knobs", "libraries", "precision", "warm_up")
 
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """Which engine a child is: code from `tree`, weights from a prepared folder, knobs, libraries."""
+    """Which engine a child is: its tree, prepared weights folder, knobs, libraries."""
 
     engine: str
     tree: str
@@ -60,7 +61,7 @@ class ChildSpec:
     libraries: dict[str, str] = field(default_factory=dict)  # name to path
     precision: str = "bfloat16"
     warm_up: tuple[dict[str, Any], ...] = ()
-    exposure: Exposure = Exposure()
+    exposure: Exposure = CONFINED
 
     def config(self, kind: str) -> dict[str, Any]:
         """What the child is told."""

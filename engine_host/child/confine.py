@@ -1,8 +1,9 @@
 """Confinement in two layers, both before any engine code runs.
 
-A *view* is a root of its own that holds only named paths, read-only, in fresh user, mount, PID, network,
-IPC and UTS namespaces; zygotes and cold trials start in one. A *trial* adds, after its fork: pid 1 of
-another PID namespace, private /proc, /dev/shm and /tmp, no capability, rlimits, Landlock, seccomp.
+A *view* is a root of its own that holds only named paths, read-only, in fresh user, mount, PID,
+network, IPC and UTS namespaces; zygotes and cold trials start in one. A *trial* adds, after its
+fork: pid 1 of another PID namespace, private /proc, /dev/shm and scratch, no capability, rlimits,
+Landlock, seccomp.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 import resource
 import signal
 from dataclasses import dataclass, field
-from typing import Any
 
 from . import landlock, seccomp, syscalls
 from .syscalls import (
@@ -147,7 +147,7 @@ def _cover(path: str) -> None:
 
 
 def _bind(path: str, attributes: int) -> None:
-    """Show a path of the old root at the same place in the new one. What isn't there is left out."""
+    """Show a path of the old root at its place in the new one. What isn't there is left out."""
     source = _OLD + path
     if os.path.islink(source):
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -17,7 +17,7 @@ from .zygote import CONTROL_BYTES, Config, Zygote, serve_trial
 
 
 def main(descriptor: int) -> None:
-    """Entry point. `descriptor`: a SEQPACKET control socket (warm, bare), or a cold trial's channel."""
+    """`descriptor`: a SEQPACKET control socket (a zygote), or a trial's own channel."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=descriptor)
     if sock.type == socket.SOCK_STREAM:

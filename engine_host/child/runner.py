@@ -46,7 +46,7 @@ class Built:
         self.engine = package.Engine(weights, self.knobs, self.precision)
 
     def prepare(self) -> None:
-        """Run the preparation steps that haven't run yet. Raises NotHot if one belongs before those."""
+        """Run the preparation steps that are new. Raises NotHot if one belongs before old ones."""
         steps = prepare_steps(self.name, self.tree.sources)
         new = [s for s in steps if s not in self.prepared]
         if self.prepared and new and new[0] < self.prepared[-1]:
@@ -90,7 +90,7 @@ class Built:
 
 
 class Runner:
-    """Serves one trial. `hot`: the engine exists and follows changes; else it is built on `load`."""
+    """Serves one trial. An engine that exists follows changes; else it is built on `load`."""
 
     def __init__(self, channel: Channel, built: Built) -> None:
         self._channel = channel
@@ -191,7 +191,7 @@ class Runner:
         return "hot"
 
     def _arm_early(self, frame: Frame) -> None:
-        """Make functions raise before the engine is built, for proof that only building needs them."""
+        """Make functions raise before the engine is built: does building need them?"""
         names = frame.get("arm", [])
         if names:
             for name in names:

@@ -1,7 +1,7 @@
 """Hot swap: make a running engine follow a change of its sources, never re-running module code.
 
-Bodies of changed functions are replaced in place (`__code__`), so that every reference to them, bound
-or imported elsewhere, follows. What can't be followed faithfully raises NotHot.
+Bodies of changed functions are replaced in place (`__code__`), so that every reference to them,
+bound or imported elsewhere, follows. What can't be followed faithfully raises NotHot.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def apply_changes(
     """Follow `files` (path to new text; None deletes) in the modules that are already imported.
 
     `ran_at_build`: (file name, qualified name) of functions whose results the running engine was
-    built from; changing one wouldn't change the engine. Returns the qualified names changed or added.
-    Raises NotHot, SyntaxError, or what an added statement raises.
+    built from; changing one wouldn't change the engine. Returns the qualified names changed or
+    added. Raises NotHot, SyntaxError, or what an added statement raises.
     """
     plans: dict[str, FileDiff] = {}
     for path, text in files.items():

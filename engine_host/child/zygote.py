@@ -1,7 +1,7 @@
-"""The fork server: one release's engine, warm (or bare: imports and mapped weights), asked for trials.
+"""The fork server: one release's engine, warm (or bare: imports and weights), asked for trials.
 
 Each `fork` on the control socket comes with the trial's end of a channel; the fork confines itself,
-says hello on it (the kernel tells the host its process id) and serves. The zygote itself never serves.
+says hello on it (the kernel tells the host its process id) and serves. The zygote never serves.
 """
 
 from __future__ import annotations

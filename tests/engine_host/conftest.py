@@ -139,5 +139,3 @@ def residency(home: Path) -> Iterator[Residency]:
     made.bring_up()
     yield made
     made.close()
-
-

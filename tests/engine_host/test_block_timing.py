@@ -65,7 +65,8 @@ def test_requests_are_sent_at_their_times_and_counted_from_them():
     assert process.sent == [[1], [2]]
     late, first = served.requests
     assert (late.id, late.sent_ns, first.sent_ns) == (2, 20_000_000, 0)
-    assert first.tokens == (5, 6) and served.wall_ns == max(late.token_ns[-1], first.token_ns[-1])
+    assert first.tokens == (5, 6)
+    assert served.wall_ns == max(late.token_ns[-1], first.token_ns[-1])
 
 
 def test_requests_due_together_are_sent_together():
@@ -76,7 +77,8 @@ def test_requests_due_together_are_sent_together():
 
 def test_several_tokens_of_one_step_share_its_time():
     served = run(Scripted(out(1, 5, 6, 7, finish="length")), Request(1, (1,), 3))
-    assert len(set(served.requests[0].token_ns)) == 1 and len(served.requests[0].token_ns) == 3
+    assert len(set(served.requests[0].token_ns)) == 1
+    assert len(served.requests[0].token_ns) == 3
 
 
 def test_a_failed_request_has_its_error_and_the_others_go_on():

@@ -34,7 +34,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[S
     target = Target(request.param, MODELS[request.param])
     prepared = prepare_target(target, "campaign", home, MemoryBlobs())
     package = importlib.import_module(f"engine_host.engines.{request.param}")
-    yield Subject(package, package.load_weights(str(prepared.model.folder)), prepared.model.vocab)
+    return Subject(package, package.load_weights(str(prepared.model.folder)), prepared.model.vocab)
 
 
 def request_of(number: int, length: int = 6, tokens: int = 5, **more: Any) -> dict[str, Any]:
@@ -59,7 +59,8 @@ def tokens_of(outputs: list[dict[str, Any]]) -> list[int]:
 
 def test_the_search_space_is_plain_data(subject: Subject):
     space = json.loads(json.dumps(subject.package.SPACE))
-    assert space and all(knob.keys() >= KNOB_KEYS for knob in space)
+    assert space
+    assert all(knob.keys() >= KNOB_KEYS for knob in space)
     assert all(knob["rung"] in ("live", "init", "process") for knob in space)
     assert len({knob["name"] for knob in space}) == len(space)
 
@@ -160,8 +161,10 @@ def test_scoring_an_engines_own_greedy_output_finds_no_gap(subject: Subject):
     request = request_of(1)
     output = tokens_of(serve(engine, request)[1])
     (score,) = engine.score([{"prompt": request["prompt"], "output": output}])
-    assert score["top"] == output and max(score["gaps"]) < 1e-3
-    assert len(score["logprobs"]) == len(output) and max(score["logprobs"]) <= 0.0
+    assert score["top"] == output
+    assert max(score["gaps"]) < 1e-3
+    assert len(score["logprobs"]) == len(output)
+    assert max(score["logprobs"]) <= 0.0
 
 
 def test_scoring_another_output_finds_a_gap_and_leaves_the_engine_as_it_was(subject: Subject):
@@ -188,5 +191,6 @@ def test_counters_count(subject: Subject):
 def test_log_probabilities_come_when_asked_for(subject: Subject):
     outputs = serve(subject.engine(), request_of(1, logprobs=True))[1]
     values = [value for output in outputs for value in output["logprobs"]]
-    assert len(values) == 5 and max(values) <= 0.0
+    assert len(values) == 5
+    assert max(values) <= 0.0
     assert all(o["logprobs"] is None for o in serve(subject.engine(), request_of(2))[2])

@@ -1,4 +1,4 @@
-"""The engine host on a bus: it prepares, measures, hands its evidence on, and keeps to its lease."""
+"""The engine host on a bus: it prepares, measures, hands evidence on, and keeps to its lease."""
 
 import asyncio
 import random
@@ -164,12 +164,14 @@ async def stage(home: Path) -> AsyncIterator[Stage]:
 
 async def test_a_host_says_that_it_is_there_and_what_it_can_run(stage: Stage):
     up = await stage.event(EngineUp)
-    assert (up.host, up.device_class) == ("host-0", "cpu") and "fake" in up.engines
+    assert (up.host, up.device_class) == ("host-0", "cpu")
+    assert "fake" in up.engines
 
 
 async def test_preparing_a_target_ends_in_a_ready_campaign_with_its_facts(stage: Stage):
     ready = await stage.ready()
-    assert ready.start.number == 0 and ready.start.files == ready.facts.files
+    assert ready.start.number == 0
+    assert ready.start.files == ready.facts.files
     assert ready.start.files["fake/model.py"] in {*ready.facts.files.values()}
     assert "rounds" in ready.facts.space
     assert (await stage.event(EngineRebuilt)).reason == "start"
@@ -180,7 +182,8 @@ async def test_an_unknown_model_ends_in_one_line_that_refuses_the_campaign(stage
     order = PrepareTarget("camp", target, Workload("single"))
     await stage.ports.bus.publish("engine_host", order, key="host-0")
     refused = await stage.event(CampaignRefused)
-    assert "no-such-model" in refused.reason and "\n" not in refused.reason
+    assert "no-such-model" in refused.reason
+    assert "\n" not in refused.reason
 
 
 async def test_a_lease_ends_in_evidence_at_the_evaluator(stage: Stage):
@@ -189,7 +192,8 @@ async def test_a_lease_ends_in_evidence_at_the_evaluator(stage: Stage):
     await stage.send(lease)
     evidence = await stage.evidence()
     assert (evidence.trial, evidence.epoch, evidence.failure) == ("t1", lease.epoch, None)
-    assert len(evidence.blocks) == 4 and evidence.lease == lease
+    assert len(evidence.blocks) == 4
+    assert evidence.lease == lease
 
 
 async def test_a_lower_epoch_than_the_trials_last_is_refused(stage: Stage):
@@ -199,7 +203,8 @@ async def test_a_lower_epoch_than_the_trials_last_is_refused(stage: Stage):
     for lease in (new, old, await stage.grant(lease_of(ready, "t2"))):
         await stage.send(lease)
     epochs = [(await stage.evidence()).epoch for _ in range(2)]
-    assert epochs[0] == new.epoch and old.epoch not in epochs
+    assert epochs[0] == new.epoch
+    assert old.epoch not in epochs
 
 
 async def test_mail_that_comes_twice_is_judged_once(stage: Stage):
@@ -216,7 +221,8 @@ async def test_a_lease_of_a_campaign_that_was_not_prepared_here_is_lost_not_judg
     lease = msgspec.structs.replace(lease_of(ready, "t1"), campaign="other")
     await stage.send(await stage.grant(lease))
     lost = await stage.event(TrialLost)
-    assert lost.trial == "t1" and "not prepared" in lost.reason
+    assert lost.trial == "t1"
+    assert "not prepared" in lost.reason
 
 
 async def test_a_script_that_is_refused_loses_the_trial_and_leaves_the_host_working(stage: Stage):
@@ -234,4 +240,5 @@ async def test_an_idle_host_proves_its_engines_again(stage: Stage):
     await stage.send(await stage.grant(lease_of(ready, "t1")))
     await stage.evidence()
     proved = await stage.event(EngineReproved)
-    assert proved.ok and proved.release == ready.start.id
+    assert proved.ok
+    assert proved.release == ready.start.id

@@ -15,6 +15,7 @@ from engine_host.child.swap import NotHot, apply_changes
 from engine_host.child.tree import Tree, purge
 
 NUMBERS = count()
+USER = "from .model import Model, double\n\n\ndef use(x):\n    return double(x)\n"
 MODEL = '''
 import math
 
@@ -96,7 +97,7 @@ def running() -> Iterator[Running]:
     sources = {
         f"{name}/__init__.py": "",
         f"{name}/model.py": MODEL,
-        f"{name}/user.py": "from .model import Model, double\n\n\ndef use(x):\n    return double(x)\n",
+        f"{name}/user.py": USER,
     }
     tree = Tree(f"/nowhere/{name}", sources)
     tree.install()
@@ -128,15 +129,25 @@ def test_super_still_works_in_a_changed_method(running: Running):
 
 def test_super_works_in_an_added_method(running: Running):
     model = running.model.Model()
-    running.change(("    limit = 10", "    limit = 10\n\n    def up(self):\n        return super().name()"))
+    running.change(
+        ("    limit = 10", "    limit = 10\n\n    def up(self):\n        return super().name()")
+    )
     assert model.up() == "base"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "read"),
     [
-        ("def size(self):\n        return 1", "def size(self):\n        return 5", lambda m: m.size),
-        ("def plain(x):\n        return x", "def plain(x):\n        return 5", lambda m: m.plain(0)),
+        (
+            "def size(self):\n        return 1",
+            "def size(self):\n        return 5",
+            lambda m: m.size,
+        ),
+        (
+            "def plain(x):\n        return x",
+            "def plain(x):\n        return 5",
+            lambda m: m.plain(0),
+        ),
         ("return cls()", "return 5", lambda m: m.make()),
     ],
     ids=["property", "staticmethod", "classmethod"],
@@ -243,7 +254,8 @@ def test_what_was_not_changed_is_not_touched(running: Running):
     code = running.model.outer.__code__
     running.change(("x * SCALE + extra", "x"))
     after = {n: v for n, v in vars(running.model).items() if not n.startswith("__")}
-    assert before == after and running.model.outer.__code__ is code
+    assert before == after
+    assert running.model.outer.__code__ is code
 
 
 @pytest.mark.parametrize(

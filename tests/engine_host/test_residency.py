@@ -57,7 +57,7 @@ def release_of(residency: Residency, home: Path, number: int) -> Side:
 def test_the_start_is_built_once_and_used_again(noted: Residency):
     for _ in range(3):
         noted.candidate(noted.start, "hot", Limits()).end()
-    assert BUILT == [(noted.start.release, "start")]
+    assert [(noted.start.release, "start")] == BUILT
 
 
 def test_a_promoted_release_gets_an_engine_of_its_own(noted: Residency, home: Path):
@@ -65,7 +65,8 @@ def test_a_promoted_release_gets_an_engine_of_its_own(noted: Residency, home: Pa
     process = noted.incumbent(promoted, Limits())
     process.thaw()
     assert serve(process, [first_request(512)], 5.0).requests[0].finish == "length"
-    assert BUILT[-1] == ("r1", "promotion") and set(noted.residents()) == {
+    assert BUILT[-1] == ("r1", "promotion")
+    assert set(noted.residents()) == {
         noted.start.release,
         "r1",
     }
@@ -101,7 +102,8 @@ def test_a_dead_incumbent_is_forked_again(noted: Residency):
     first = noted.incumbent(noted.start, Limits())
     assert processes.kill(first.pid)
     second = noted.incumbent(noted.start, Limits())
-    assert second.pid != first.pid and second.alive()
+    assert second.pid != first.pid
+    assert second.alive()
 
 
 def test_an_engine_that_cannot_be_built_is_the_hosts_loss_with_its_line(
@@ -152,13 +154,15 @@ def test_a_rebuilt_engine_is_another_process_and_its_trials_are_gone(noted: Resi
     old = noted.incumbent(noted.start, Limits())
     resident = noted.residents()[noted.start.release]
     noted.rebuild(noted.start.release, "doubt")
-    assert not old.alive() and noted.residents()[noted.start.release] is not resident
+    assert not old.alive()
+    assert noted.residents()[noted.start.release] is not resident
     assert BUILT[-1] == (noted.start.release, "doubt")
 
 
 def test_the_reference_is_the_start_in_float32_and_stays(noted: Residency):
     reference = noted.reference()
-    assert noted.reference() is reference and reference.alive()
+    assert noted.reference() is reference
+    assert reference.alive()
 
 
 @pytest.fixture
@@ -220,7 +224,8 @@ def test_a_group_has_one_process_a_rank(spares: Residency):
     spec = spares.residents()[spares.start.release].spec
     resident = SpareStrategy(size=1).start(spec, "warm", ranks=2)
     group = resident.take(Limits())
-    assert len(group) == 2 and len({process.pid for process in group}) == 2
+    assert len(group) == 2
+    assert len({process.pid for process in group}) == 2
     for process in group:
         process.end()
     resident.close()
@@ -229,7 +234,8 @@ def test_a_group_has_one_process_a_rank(spares: Residency):
 
 
 def test_the_device_class_chooses_the_strategy():
-    assert strategy_for("cpu").name == "fork" and strategy_for("cuda-h200").name == "spares"
+    assert strategy_for("cpu").name == "fork"
+    assert strategy_for("cuda-h200").name == "spares"
 
 
 def test_a_machine_that_cannot_confine_refuses_in_one_line(monkeypatch: pytest.MonkeyPatch):

@@ -1,4 +1,4 @@
-"""Planted patches on real processes: what each leaves in its evidence, and an untouched next trial."""
+"""Planted patches on real processes: what each leaves in its evidence, the next trial untouched."""
 
 import time
 from typing import Any
@@ -23,13 +23,15 @@ def doing(fake: Fake, code: str) -> Side:
 
 async def test_a_release_against_itself_gives_the_pairs_of_the_script(fake: Fake):
     evidence = await fake.run(fake.start)
-    assert evidence.failure is None and evidence.rung == "hot"
+    assert evidence.failure is None
+    assert evidence.rung == "hot"
     assert [(b.pair, b.position) for b in evidence.blocks] == [
         (n, p) for n in range(3) for p in (0, 1)
     ]
     for block in evidence.blocks:
         (request,) = block.requests
-        assert len(request.tokens) == len(request.token_ns) == 6 and request.finish == "length"
+        assert len(request.tokens) == len(request.token_ns) == 6
+        assert request.finish == "length"
         assert list(request.token_ns) == sorted(request.token_ns)
         assert 0 < request.token_ns[-1] <= block.wall_ns
 
@@ -38,7 +40,8 @@ async def test_both_sides_of_a_release_against_itself_say_the_same(fake: Fake):
     evidence = await fake.run(fake.start)
     said = {(b.pair, b.side): b.requests[0].tokens for b in evidence.blocks}
     assert all(said[pair, "A"] == said[pair, "B"] for pair in range(3))
-    assert [g.same_as_a for g in evidence.grades] == [True] and evidence.noise_gap == 0.0
+    assert [g.same_as_a for g in evidence.grades] == [True]
+    assert evidence.noise_gap == 0.0
 
 
 async def test_evidence_survives_the_wire(fake: Fake):
@@ -57,7 +60,8 @@ async def test_the_commitment_comes_before_the_patch_and_the_script_after_it_is_
     broken = fake.write(MODEL, "raise RuntimeError('no')\n", rung="warm")
     fake.judge.asked.clear()
     evidence = await fake.run(broken)
-    assert evidence.failure == "start" and evidence.commitment == "c" * 64
+    assert evidence.failure == "start"
+    assert evidence.commitment == "c" * 64
     assert [asked.split()[0] for asked in fake.judge.asked] == ["commit"]
     assert evidence.script is None
 
@@ -71,7 +75,8 @@ async def test_a_thousand_times_the_work_takes_more_processor_time_in_every_pair
 
 async def test_a_changed_function_that_is_used_is_engaged(fake: Fake):
     evidence = await fake.run(doing(fake, "spin(self.rounds // 2)"))
-    assert evidence.engaged is True and "Model.decode" in evidence.engaged_detail
+    assert evidence.engaged is True
+    assert "Model.decode" in evidence.engaged_detail
     assert evidence.rung == "hot"
 
 
@@ -79,7 +84,8 @@ async def test_code_that_never_runs_is_not_engaged(fake: Fake):
     unused = "def unused():\n    return 1\n\n\ndef pick"
     side = fake.change(MODEL, "def pick", unused, changed=("fake/model.py:unused",))
     evidence = await fake.run(side)
-    assert evidence.engaged is False and evidence.failure is None
+    assert evidence.engaged is False
+    assert evidence.failure is None
 
 
 async def test_code_that_only_building_an_engine_needs_is_engaged(fake: Fake):
@@ -91,13 +97,15 @@ async def test_code_that_only_building_an_engine_needs_is_engaged(fake: Fake):
         changed=("fake/engine.py:Engine.__init__",),
     )
     evidence = await fake.run(side)
-    assert evidence.engaged is True and "built" in evidence.engaged_detail
+    assert evidence.engaged is True
+    assert "built" in evidence.engaged_detail
 
 
 async def test_a_patch_that_cannot_be_hot_goes_warm_and_the_evidence_says_so(fake: Fake):
     side = fake.change("fake/engine.py", "self.precision = precision", "self.precision = 'x'")
     evidence = await fake.run(side)
-    assert evidence.rung == "warm" and evidence.failure is None
+    assert evidence.rung == "warm"
+    assert evidence.failure is None
     assert "constructor" in evidence.reproof
 
 
@@ -105,7 +113,8 @@ async def test_wrong_tokens_are_graded_as_what_the_reference_would_not_say(fake:
     side = fake.change(MODEL, "% VOCAB", "// 3 % VOCAB", changed=("fake/model.py:pick",))
     evidence = await fake.run(side)
     assert evidence.failure is None
-    assert evidence.grades and not any(grade.same_as_a for grade in evidence.grades)
+    assert evidence.grades
+    assert not any(grade.same_as_a for grade in evidence.grades)
     assert all(max(grade.gaps) > 0 for grade in evidence.grades)
 
 
@@ -114,7 +123,8 @@ async def test_fewer_tokens_end_the_trial_with_the_short_output_in_the_evidence(
     late = 'finish = "length" if sequence.outputs == sequence.max_tokens else None'
     evidence = await fake.run(fake.change("fake/engine.py", late, early))
     short = [b for b in evidence.blocks if b.side == "B"]
-    assert len(evidence.blocks) == 2 and len(short[0].requests[0].tokens) == 2
+    assert len(evidence.blocks) == 2
+    assert len(short[0].requests[0].tokens) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,9 +149,11 @@ async def test_a_patch_that_breaks_is_a_finding_in_time_and_the_next_trial_is_un
     began_s = time.monotonic()
     evidence = await fake.run(doing(fake, code), Plan("fast", RULE, SHORT))
     assert time.monotonic() - began_s < SHORT.block_s + 2.0
-    assert evidence.failure in ("start", "block") and said in evidence.detail
+    assert evidence.failure in ("start", "block")
+    assert said in evidence.detail
     after = await fake.run(fake.start)
-    assert after.failure is None and len(after.blocks) == 6
+    assert after.failure is None
+    assert len(after.blocks) == 6
     assert all(grade.same_as_a for grade in after.grades)
 
 
@@ -156,7 +168,8 @@ async def test_a_patch_that_breaks_is_a_finding_in_time_and_the_next_trial_is_un
 async def test_preparation_is_bounded_and_its_error_is_named(fake: Fake, body: str, said: str):
     text = "def prepare(engine):\n" + "".join(f"    {line}\n" for line in body.splitlines())
     evidence = await fake.run(fake.write("fake/prepare/step.py", text), Plan("fast", RULE, SHORT))
-    assert evidence.failure == "prepare" and said in evidence.detail
+    assert evidence.failure == "prepare"
+    assert said in evidence.detail
 
 
 async def test_preparation_runs_before_requests_and_once(fake: Fake):
@@ -168,7 +181,8 @@ async def test_preparation_runs_before_requests_and_once(fake: Fake):
 @pytest.mark.parametrize("rung", ["hot", "warm", "cold"])
 async def test_a_syntax_error_or_a_missing_import_is_the_patchs_failure(fake: Fake, rung: str):
     evidence = await fake.run(fake.change(MODEL, "import hashlib", "import hash_lib", rung=rung))
-    assert evidence.failure == "start" and "hash_lib" in evidence.detail
+    assert evidence.failure == "start"
+    assert "hash_lib" in evidence.detail
 
 
 @pytest.mark.parametrize(
@@ -191,7 +205,8 @@ async def test_outputs_that_make_no_sense_are_the_patchs_failure(
 ):
     side = fake.change("fake/engine.py", old, new)
     evidence = await fake.run(side, Plan("fast", RULE, SHORT))
-    assert evidence.failure is not None and said in evidence.detail
+    assert evidence.failure is not None
+    assert said in evidence.detail
 
 
 @pytest.mark.parametrize(
@@ -216,7 +231,8 @@ async def test_garbage_on_the_channel_is_the_patchs_failure(fake: Fake, frame: b
     source = fake.source(MODEL).replace(WORK, f"        {write}")
     side = fake.write(MODEL, source.replace("def extend", finder + "def extend"))
     evidence = await fake.run(side, Plan("fast", RULE, SHORT))
-    assert evidence.failure is not None and said in evidence.detail
+    assert evidence.failure is not None
+    assert said in evidence.detail
 
 
 async def test_live_knobs_are_set_in_a_running_engine(fake: Fake):
@@ -232,7 +248,8 @@ async def test_a_knob_read_at_the_start_of_an_engine_goes_warm(fake: Fake):
 async def test_a_knob_out_of_bounds_is_the_candidates_failure(fake: Fake):
     side = Side(fake.start.release, fake.start.files, {"rounds": -5}, {}, "c1", "hot")
     evidence = await fake.run(side)
-    assert evidence.failure == "start" and "rounds must lie in" in evidence.detail
+    assert evidence.failure == "start"
+    assert "rounds must lie in" in evidence.detail
 
 
 async def test_a_request_that_the_engine_refuses_is_a_failure_of_that_request(fake: Fake):
@@ -240,7 +257,8 @@ async def test_a_request_that_the_engine_refuses_is_a_failure_of_that_request(fa
     fake.judge.output_tokens = 12
     evidence = await fake.run(side)
     (request,) = next(b for b in evidence.blocks if b.side == "B").requests
-    assert request.error is not None and "over the context of 16" in request.error
+    assert request.error is not None
+    assert "over the context of 16" in request.error
 
 
 async def test_a_forced_rung_is_kept_to(fake: Fake):
@@ -252,7 +270,8 @@ async def test_a_cold_trial_starts_both_sides_anew_for_every_unit(fake: Fake):
     rule = StopRule(min_pairs=3, max_pairs=3, mode="fixed")
     plan = Plan("cold", rule, starts=3, pairs_per_start=2)
     evidence = await fake.run(fake.start, plan)
-    assert evidence.rung == "cold" and evidence.failure is None
+    assert evidence.rung == "cold"
+    assert evidence.failure is None
     assert [b.start for b in evidence.blocks if b.position == 0] == [0, 0, 1, 1, 2, 2]
     assert [b.pair for b in evidence.blocks if b.position == 0] == list(range(6))
 
@@ -260,7 +279,8 @@ async def test_a_cold_trial_starts_both_sides_anew_for_every_unit(fake: Fake):
 async def test_a_patch_that_fails_in_a_cold_start_is_a_finding(fake: Fake):
     plan = Plan("cold", RULE, SHORT, starts=3, pairs_per_start=2)
     evidence = await fake.run(doing(fake, "__import__('os')._exit(3)"), plan)
-    assert evidence.failure in ("start", "block") and "exit status 3" in evidence.detail
+    assert evidence.failure in ("start", "block")
+    assert "exit status 3" in evidence.detail
 
 
 async def test_quality_is_scored_by_each_sides_own_engine(fake: Fake):
@@ -268,7 +288,8 @@ async def test_quality_is_scored_by_each_sides_own_engine(fake: Fake):
     evidence = await fake.run(side, Plan("slow", RULE, quality=True))
     assert [q.side for q in evidence.quality] == ["A", "B"]
     a, b = evidence.quality
-    assert a.tokens == b.tokens > 0 and len(a.per_passage_nll) == len(b.per_passage_nll) >= 2
+    assert a.tokens == b.tokens > 0
+    assert len(a.per_passage_nll) == len(b.per_passage_nll) >= 2
 
 
 async def test_a_busy_child_left_by_b_does_not_run_in_as_blocks(fake: Fake):
