@@ -75,12 +75,16 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     lines += _gain("random arm vs start", summary.random_arm, "no gain of it to measure")
     lines.append(("verdicts", words.counts(summary.verdicts)))
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
+    if summary.lost_trials:
+        lines.append(("lost", words.losses(summary.lost_trials)))
     for release in summary.releases[1:]:
         lines.append((f"release {release.number}", f"{release.label} ({release.candidate})"))
     spent = (
         f"{words.duration(summary.wall_s)} wall, {words.duration(summary.spend.device_s)} engine"
     )
     lines.append(("spent", spent))
+    if summary.reason:
+        lines.append(("ended", summary.reason))
     return lines
 
 

@@ -61,9 +61,11 @@ class PlainView:
         self._last_s = time.monotonic()
         now_s = time.time()
         verdicts = words.counts(progress.record.verdict_counts())
+        lost = progress.record.losses()
         self.say(
             f"{progress.phase()}; {progress.time_left(now_s)} left; verdicts: {verdicts}; "
             f"best so far: {progress.best()}"
+            + (f"; {len(lost)} attempts lost, the last: {lost[-1]}" if lost else "")
         )
 
     def say(self, line: str) -> None:
@@ -139,6 +141,9 @@ def draw(progress: Progress, now_s: float) -> Panel:
         facts.add_row("engine", line)
     facts.add_row("candidates", progress.waiting())
     facts.add_row("verdicts", _coloured_counts(record.verdict_counts()))
+    lost = record.losses()
+    if lost:
+        facts.add_row("lost", f"{len(lost)} attempts, the last: {lost[-1]}")
     facts.add_row("best so far", progress.best())
     facts.add_row("releases", str(max(0, len(record.releases) - 1)))
     facts.add_row("time left", progress.time_left(now_s))

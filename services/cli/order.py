@@ -41,7 +41,7 @@ def order(options: argparse.Namespace) -> tuple[OpenCampaign, Path | None]:
     except ValueError as error:
         raise UsageError(str(error)) from error
     opening = OpenCampaign(
-        campaign=default_name(options.workload, time.time()),
+        campaign=name(options.workload, options.seed, time.time()),
         target=Target(options.engine, _model(options.model), options.precision, options.device),
         workload=workload,
         objective=objective,
@@ -51,8 +51,13 @@ def order(options: argparse.Namespace) -> tuple[OpenCampaign, Path | None]:
     return opening, trace
 
 
-def default_name(workload: str, now_s: float) -> str:
-    """A readable campaign name, by local time to the second: `single-20261130-191205`."""
+def name(workload: str, seed: int | None, now_s: float) -> str:
+    """A readable campaign name: by local time, `single-20261130-191205`, or `single-seed7`.
+
+    Proposers seed what they draw from it, so two campaigns of one name draw the same.
+    """
+    if seed is not None:
+        return f"{workload}-seed{seed}"
     return f"{workload}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}"
 
 

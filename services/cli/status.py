@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import time
+from collections import Counter
 
 from protos.messages import AskStatus, CampaignStatus
 from services.cli import words
@@ -43,6 +44,8 @@ def lines(folder: RunFolder, progress: Progress, running: bool) -> list[tuple[st
         facts.append(("best so far", progress.best()))
     facts.append(("candidates", progress.waiting()))
     facts.append(("verdicts", words.counts(record.verdict_counts())))
+    if record.losses():
+        facts.append(("lost", words.losses(dict(Counter(record.losses())))))
     facts.append(("releases", str(max(0, len(record.releases) - 1))))
     final = record.closing(FINAL)
     if final is not None and final.verdict is not None:

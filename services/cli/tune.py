@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -18,7 +17,7 @@ from services.cli.progress import Progress
 from services.cli.watch import Interrupts, watch
 from services.errors import PerpetuneError
 from services.local.run_folder import RUNS, RunFolder, check_space, create, find
-from services.local.system import ROOMS, Room, System, open_system
+from services.local.system import System, open_system
 from services.log import setup_log
 from services.report.record import CampaignRecord
 
@@ -50,7 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--run", type=Path, metavar="DIR", help="run folder (default runs/<campaign>)")
     add("--resume", metavar="CAMPAIGN", help="go on with a campaign; --budget then adds time")
-    add("--seed", type=int, default=None, metavar="N", help="seed of what the proposers draw")
+    add(
+        "--seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="name the campaign by it: its name seeds all that proposers draw",
+    )
     more = parser.add_argument_group("less often needed")
     more.add_argument("--precision", default="bfloat16", choices=("bfloat16", "float32"))
     more.add_argument("--device", default="cpu", metavar="CLASS", help="device class (cpu)")
@@ -89,7 +94,7 @@ async def _tune(
     setup_log("cli", "0", file=folder.logs / "cli.log")
     interrupts = Interrupts()
     with interrupts.listening():
-        async with open_system(folder, options.port, _rooms(options.seed)) as system:
+        async with open_system(folder, options.port) as system:
             record = await _so_far(system, command)
             view = open_view()
             try:
@@ -130,16 +135,6 @@ async def _watched(
         check_space(system.folder.path)  # a full disk is the likelier cause, and says what to do
         then = f"; {closing.resume_line(system.folder)}" if record.opening else ""
         raise UsageError(f"{reason}{then}") from reason
-
-
-def _rooms(seed: int | None) -> tuple[Room, ...]:
-    if seed is None:
-        return ROOMS
-    drawn = {"PERPETUNE_PROPOSER_SEED": str(seed)}
-    return tuple(
-        dataclasses.replace(room, env={**room.env, **drawn}) if room.name == "proposer" else room
-        for room in ROOMS
-    )
 
 
 def _with_trace(opening: OpenCampaign, digest: str) -> OpenCampaign:

@@ -47,6 +47,12 @@ def counts(words: dict[str, int]) -> str:
     return ", ".join(known) if known else "none yet"
 
 
+def losses(reasons: dict[str, int]) -> str:
+    """`12 attempts without a verdict, most often: <reason>`."""
+    count, often = sum(reasons.values()), max(reasons, key=lambda reason: reasons[reason])
+    return f"{count} attempts without a verdict, most often: {often}"
+
+
 def duration(seconds: float) -> str:
     """`45 s`, `4 min 05 s`, `2 h 03 min`."""
     whole = round(max(0.0, seconds))

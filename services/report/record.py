@@ -100,6 +100,10 @@ class CampaignRecord:
             counts["invalid"] = counts.get("invalid", 0) + failed
         return counts
 
+    def losses(self) -> list[str]:
+        """The reason of every trial attempt that was lost; none is a verdict."""
+        return [reason for trial in self.trials.values() for reason in trial.lost]
+
     def trial_counts(self) -> dict[str, int]:
         """Tier to how many trials of it ended in a verdict that counts."""
         return dict(Counter(trial.lease.tier for trial in self.judged()))

@@ -5,6 +5,7 @@ interleaved, cold, on fresh seeds. Without that trial there is none, and `gain` 
 """
 
 import statistics
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -76,6 +77,7 @@ class Summary(msgspec.Struct, frozen=True):
     spend: Spend
     wall_s: float
     releases: tuple[ReleaseLine, ...]
+    lost_trials: dict[str, int]
 
 
 def summarise(record: CampaignRecord) -> Summary:
@@ -102,6 +104,7 @@ def summarise(record: CampaignRecord) -> Summary:
         spend=_spend(record),
         wall_s=round(record.spent_s(record.last_s or 0.0), 3),
         releases=tuple(_releases(record)),
+        lost_trials=dict(Counter(record.losses())),
     )
 
 
