@@ -1,8 +1,8 @@
 """Serving metrics of one timed block, by the names of `protos.target.METRICS`.
 
-It lives in the contract because the engine host stops by them and the evaluator re-derives them. Names
-and definitions are those of vLLM's and AIPerf's serving benchmarks. Pure, stdlib only. Failures count
-against: a block with a failed request has no metrics, only failures.
+They live in the contract because the engine host stops by them and the evaluator re-derives them.
+Names and definitions are those of vLLM's and AIPerf's serving benchmarks. Pure, stdlib only.
+Failures count against: a block with a failed request has no metrics, only failures.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NS_PER_MS = 1e6
 
 
 def failures(block: BlockSample, requests: Sequence[Request]) -> list[str]:
-    """One line for every request that failed, is missing, or has fewer tokens than were asked for."""
+    """One line for every request that failed, is missing, or has too few tokens."""
     samples = {sample.id: sample for sample in block.requests}
     lines = []
     for request in requests:

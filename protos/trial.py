@@ -212,8 +212,8 @@ class Quality(Value, frozen=True, tag="quality"):
 class Evidence(Value, frozen=True, tag="evidence"):
     """Everything a verdict is derived from; stored as a blob, never edited.
 
-    `counters` are the engine's own, but for `bytes_per_pass` and `bandwidth_bytes_s`, which the host
-    writes over whatever a trial says (0: not known): the physical floor.
+    `counters` are the engine's own, but for `bytes_per_pass` and `bandwidth_bytes_s`, which the
+    host writes over whatever a trial says (0: not known): the physical floor.
     `failure` is `None` when the blocks ran; else what ended the trial: `start`, `prepare`, `block`
     and `detail` is the engine's own error line. `engaged` is null when not tried.
     """

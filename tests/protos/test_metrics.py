@@ -95,7 +95,8 @@ def test_percentiles_interpolate_between_order_statistics():
 )
 def test_a_request_that_came_short_is_named(given: tuple[RequestSample, ...], said: str):
     (line,) = failures(block(*given), [Request(1, (1,), 2)])
-    assert line.startswith("request 1: ") and said in line
+    assert line.startswith("request 1: ")
+    assert said in line
 
 
 def test_complete_requests_are_no_failures():

@@ -44,7 +44,7 @@ class Weights:
 
 
 def load_weights(folder: str) -> Weights:
-    """Map a prepared folder (docs/ENGINE.md describes it). Copies nothing, reads next to nothing."""
+    """Map a prepared folder (docs/ENGINE.md describes it). Copies nothing, reads little."""
     root = Path(folder)
     index = json.loads((root / "index.json").read_text(encoding="utf-8"))
     mapped = _map_read_only(root / "weights.bin")
