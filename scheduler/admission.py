@@ -59,6 +59,6 @@ def _unfit(campaign: Campaign, candidate: Candidate) -> str | None:
 def _wrong_base(campaign: Campaign, candidate: Candidate) -> str | None:
     if campaign.release(candidate.base) is None:
         return f"base {candidate.base} is no release of this campaign"
-    if candidate.arm == "random" and campaign.start and candidate.base != campaign.start.id:
-        return f"arm random builds on the start release {campaign.start.id}"
+    if candidate.arm == "random" and candidate.base != campaign.release_ids[0]:
+        return f"arm random builds on the start release {campaign.release_ids[0]}"
     return None

@@ -58,9 +58,7 @@ def _flying(campaign: Campaign, candidate: CandidateState) -> bool:
 
 
 def _on_incumbent(campaign: Campaign, candidate: CandidateState) -> bool:
-    incumbent = campaign.incumbent
-    arm = candidate.candidate.arm
-    return incumbent is not None and arm == "search" and candidate.candidate.base == incumbent.id
+    return candidate.candidate.arm == "search" and campaign.is_on_incumbent(candidate.candidate)
 
 
 def _promotion_near(campaign: Campaign) -> bool:

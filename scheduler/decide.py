@@ -13,11 +13,11 @@ import msgspec
 
 from protos import events as e
 from protos.messages import CheckCandidate, PrepareTarget, RunTrial
-from scheduler import allocation, closing
+from scheduler import allocation, closing, stale
 from scheduler.budget import spent_reason, wall_spent_s
 from scheduler.leases import search_lease
 from scheduler.promotion import next_release
-from scheduler.state import Campaign, CandidateState, Host, State, over, running
+from scheduler.state import Campaign, Host, State, over, running
 
 SILENT_AFTER = 2  # leases that ran out in a row before a host is left alone
 
@@ -109,9 +109,9 @@ def _of_campaign(
             return [promotion]
     reason = spent_reason(campaign, now_s)
     if reason is None and not campaign.closing:
-        stale = _stale(campaign)
-        if stale:
-            return list(stale)
+        merges = [Rebase(campaign.id, id) for id in stale.due(campaign)]
+        if merges:
+            return list(merges)
         grants = _grants(state, campaign, now_s)
         if grants or not _idle(state, campaign, now_s, idle_finish_s):
             return list(grants)
@@ -119,33 +119,14 @@ def _of_campaign(
 
 
 def _promotion(campaign: Campaign) -> Append | None:
-    incumbent = campaign.incumbent
     for id in campaign.live:
         candidate = campaign.candidates[id]
-        if candidate.stage != "won_cold" or incumbent is None:
-            continue
-        if candidate.candidate.base == incumbent.id:
+        if candidate.stage == "won_cold" and campaign.is_on_incumbent(candidate.candidate):
             release = next_release(campaign, candidate)
             event = e.ReleasePromoted(release, release.evidence)
             # One entity a number, so that two schedulers can't both promote.
             return Append("release", f"{campaign.id}-{release.number}", event, 0)
     return None
-
-
-def _stale(campaign: Campaign) -> list[Rebase]:
-    """Candidates of the arm `search` on an older release, still worth a trial, none in flight."""
-    incumbent = campaign.incumbent
-    return [
-        Rebase(campaign.id, id)
-        for id in campaign.live
-        if incumbent is not None and _is_stale(campaign, campaign.candidates[id], incumbent.id)
-    ]
-
-
-def _is_stale(campaign: Campaign, candidate: CandidateState, incumbent: str) -> bool:
-    if candidate.candidate.arm != "search" or candidate.candidate.base == incumbent:
-        return False
-    return not any(id in campaign.flight for id in candidate.trials.values())
 
 
 def serving(state: State, campaign: Campaign) -> list[Host]:
@@ -233,8 +214,10 @@ def _checks(campaign: Campaign) -> list[Owed]:
     found = []
     for id in campaign.live:
         candidate = campaign.candidates[id]
+        if candidate.stage != "admitted":
+            continue
         base = campaign.release(candidate.candidate.base)
-        if candidate.stage == "admitted" and base is not None:
+        if base is not None:
             command = CheckCandidate(candidate.candidate, base, space)
             found.append(Owed(f"check {id}", "evaluator", command, id, 60.0, id))
     return found

@@ -53,11 +53,11 @@ def _ready(state: State, seq: int, time_s: float, event: e.CampaignReady) -> Non
     if campaign is None:
         return
     campaign.seq = seq
-    if campaign.releases and campaign.releases[0].id != event.start.id:
+    if campaign.releases and campaign.release_ids[0] != event.start.id:
         state.ignored += 1  # a host with another start tree can't serve this campaign
         return
     if not campaign.releases:
-        campaign.releases.append(event.start)
+        campaign.add_release(event.start)
     campaign.facts = event.facts
     campaign.active_s = time_s
     if campaign.state == "opening":
@@ -190,10 +190,10 @@ def _promoted(state: State, seq: int, time_s: float, event: e.ReleasePromoted) -
     if release.number == 0:
         campaign.announced = True
         return
-    if release.parent != incumbent.id or release.number != incumbent.number + 1:
+    if release.parent != campaign.release_ids[-1] or release.number != incumbent.number + 1:
         state.ignored += 1
         return
-    campaign.releases.append(release)
+    campaign.add_release(release)
     campaign.best = None
     campaign.active_s = time_s
     entry = campaign.candidates.get(release.candidate or "")

@@ -26,7 +26,7 @@ def count(counts: dict[str, int], key: str, by: int) -> None:
 def _show(campaign: Campaign, entry: CandidateState, trial: TrialState) -> None:
     """Keep the best of the highest tier for the live view."""
     best = campaign.best
-    if trial.estimate is None or entry.candidate.base != campaign.releases[-1].id:
+    if trial.estimate is None or not campaign.is_on_incumbent(entry.candidate):
         return
     rank = TIERS.index(trial.tier), trial.estimate
     if best is None or rank > (TIERS.index(best.tier), best.ratio):

@@ -51,9 +51,8 @@ def _audit_due(campaign: Campaign, candidate: CandidateState) -> bool:
     slow = _trial(campaign, candidate, "slow")
     if slow is not None and slow.status == "ended":
         return False
-    incumbent = campaign.incumbent
-    stale = incumbent is None or candidate.candidate.base != incumbent.id
-    if stale and candidate.candidate.arm != "random":
+    change = candidate.candidate
+    if change.arm != "random" and not campaign.is_on_incumbent(change):
         return False  # no engine runs its base any more
     return drawn_for_audit(candidate.id, campaign.opening.policy.audit_slow_share)
 

@@ -98,6 +98,7 @@ class Campaign(msgspec.Struct):
     device_s: float = 0.0
     facts: EngineFacts | None = None
     releases: list[Release] = []
+    release_ids: list[str] = []  # theirs, in the same order: a release's id is a digest
     announced: bool = False  # the start release stands in the ledger as number 0
     ready: dict[str, int] = {}  # host -> sequence of its campaign_ready
     candidates: dict[str, CandidateState] = {}
@@ -128,7 +129,17 @@ class Campaign(msgspec.Struct):
 
     def release(self, id: str) -> Release | None:
         """The campaign's release of that id, if it ever had it."""
-        return next((r for r in reversed(self.releases) if r.id == id), None)
+        for position in range(len(self.release_ids) - 1, -1, -1):
+            if self.release_ids[position] == id:
+                return self.releases[position]
+        return None
+
+    def is_on_incumbent(self, candidate: Candidate) -> bool:
+        return bool(self.release_ids) and candidate.base == self.release_ids[-1]
+
+    def add_release(self, release: Release) -> None:
+        self.releases.append(release)
+        self.release_ids.append(release.id)
 
 
 class Host(msgspec.Struct):

@@ -30,7 +30,7 @@ def status_of(state: State, id: str, now_s: float) -> CampaignStatus:
         candidates=len(campaign.candidates),
         waiting=waiting,
         releases=len(campaign.releases),
-        incumbent=campaign.incumbent.id if campaign.incumbent else None,
+        incumbent=campaign.release_ids[-1] if campaign.release_ids else None,
         best=campaign.best,
         last_seq=state.last_seq,
     )

@@ -6,6 +6,7 @@ import pytest
 from protos import events as e
 from protos.messages import CheckCandidate, OpenCampaign, Policy, PrepareTarget, RunTrial
 from protos.trial import Verdict
+from scheduler import stale
 from scheduler.decide import Append, Rebase, decide, owed
 from scheduler.state import MAX_ATTEMPTS
 from tests.scheduler.folded import Folded
@@ -94,7 +95,25 @@ def test_waiting_candidates_and_unconfirmed_winners_are_rebased_after_a_promotio
     given.judge(loser, "fast", "slower", -0.1)
     given.promote(winner)
     actions = decide(given.state, given.now_s, IDLE_S)
-    assert actions == [Rebase(CAMPAIGN, waiting.id), Rebase(CAMPAIGN, past.id)]
+    assert actions == [Rebase(CAMPAIGN, past.id), Rebase(CAMPAIGN, waiting.id)]
+
+
+def test_a_few_candidates_are_rebased_at_a_time_past_winners_first() -> None:
+    given = Folded()
+    winner = given.admit(knob("w"))
+    waiting = [given.admit(knob(f"k{i}")) for i in range(30)]
+    given.judge(waiting[-1], "fast", gain=0.05)
+    given.promote(winner)
+    merges = decide(given.state, given.now_s, IDLE_S)
+    assert [m.candidate for m in merges if isinstance(m, Rebase)] == [
+        waiting[-1].id,
+        *(c.id for c in waiting[: stale.AHEAD - 1]),
+    ]
+    base = given.campaign.releases[1].id
+    for index in range(stale.AHEAD):
+        heir = knob(f"k{index}", base=base)
+        given.admit(msgspec.structs.replace(heir, parents=(waiting[index].id,)))
+    assert not [m for m in decide(given.state, given.now_s, IDLE_S) if isinstance(m, Rebase)]
 
 
 def test_a_candidate_in_flight_is_rebased_only_after_it_ended() -> None:
