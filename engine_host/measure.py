@@ -92,7 +92,7 @@ class Measurement:
     def run(self) -> Evidence:
         record, lease = self._record, self._lease
         record.commitment = self._judge.commit(lease.trial, lease.epoch)
-        self._a = self._residency.incumbent(lease.side_a, lease.plan.limits)
+        self._a = self._incumbent()
         try:
             self._measure()
         except TrialFailedError as error:
@@ -103,6 +103,20 @@ class Measurement:
             with Phase(record, "end"):
                 self._end()
         return record.evidence(self._host)
+
+    def _incumbent(self) -> TrialProcess:
+        """Side A. A fresh one serves a request first, untimed, as side B does."""
+        limits = self._lease.plan.limits
+        process, fresh = self._residency.incumbent(self._lease.side_a, limits)
+        if fresh:
+            try:
+                process.thaw()
+                serve(process, [first_request(self._residency.model.vocab)], limits.start_s)
+                process.freeze()
+            except TrialFailedError as error:
+                self._residency.forget_kept()
+                raise EngineLostError(f"side A: {error.detail}") from error
+        return process
 
     def _measure(self) -> None:
         record, lease = self._record, self._lease
@@ -230,7 +244,8 @@ class Measurement:
         plan, found = self._lease.plan, self._record.found
         most = plan.grade_requests if decision == "faster" else min(2, plan.grade_requests)
         drawn = grading.draw(self._record.blocks, script, most)
-        if drawn:
+        # Outputs that are the incumbent's own, for no gain: a score would decide nothing.
+        if drawn and (decision == "faster" or not drawn[0].same):
             reference = self._residency.reference()
             found["grades"], found["noise_gap"] = grading.grade(reference, drawn)
         if plan.quality and self._b is not None and not all(one.same for one in drawn):

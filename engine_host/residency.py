@@ -80,18 +80,21 @@ class Residency:
         if side.candidate is None and not side.delta:
             self._trees[side.release] = Tree.of(side)
 
-    def incumbent(self, side: Side, limits: Limits) -> TrialProcess:
-        """The A side's engine, kept across candidates; frozen while nobody times it."""
+    def incumbent(self, side: Side, limits: Limits) -> tuple[TrialProcess, bool]:
+        """The A side's engine, kept across candidates and frozen while nobody times it.
+
+        Also whether it is fresh: it has served nothing yet.
+        """
         self.learn(side)
         kept = self._kept.get(side.release)
         if kept is not None and kept.alive():
-            return kept
+            return kept, False
         self.forget_kept()
         process = self._fork(side.release, limits)
         process.rung = "hot"
         process.freeze()
         self._kept[side.release] = process
-        return process
+        return process, True
 
     def candidate(self, side: Side, rung: str, limits: Limits) -> TrialProcess:
         """A fresh process of that rung with the side's tree not yet loaded (see `load`)."""

@@ -115,6 +115,11 @@ class FakeHost:
 
 
 @pytest.fixture(scope="module")
+def seeded_judge() -> type[SeededJudge]:
+    return SeededJudge
+
+
+@pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="perpetune-") as folder:
         os.chmod(folder, 0o755)

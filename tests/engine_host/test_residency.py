@@ -62,7 +62,7 @@ def test_the_start_is_built_once_and_used_again(noted: Residency):
 
 def test_a_promoted_release_gets_an_engine_of_its_own(noted: Residency, home: Path):
     promoted = release_of(noted, home, 1)
-    process = noted.incumbent(promoted, Limits())
+    process, _ = noted.incumbent(promoted, Limits())
     process.thaw()
     assert serve(process, [first_request(512)], 5.0).requests[0].finish == "length"
     assert BUILT[-1] == ("r1", "promotion")
@@ -99,9 +99,10 @@ def test_a_dead_zygote_is_replaced_for_doubt_and_trials_go_on(noted: Residency):
 
 
 def test_a_dead_incumbent_is_forked_again(noted: Residency):
-    first = noted.incumbent(noted.start, Limits())
+    first, _ = noted.incumbent(noted.start, Limits())
     assert processes.kill(first.pid)
-    second = noted.incumbent(noted.start, Limits())
+    second, fresh = noted.incumbent(noted.start, Limits())
+    assert fresh
     assert second.pid != first.pid
     assert second.alive()
 
@@ -151,7 +152,7 @@ def test_other_golden_tokens_than_when_it_was_built_are_found(noted: Residency):
 
 
 def test_a_rebuilt_engine_is_another_process_and_its_trials_are_gone(noted: Residency):
-    old = noted.incumbent(noted.start, Limits())
+    old, _ = noted.incumbent(noted.start, Limits())
     resident = noted.residents()[noted.start.release]
     noted.rebuild(noted.start.release, "doubt")
     assert not old.alive()
