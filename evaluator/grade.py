@@ -14,8 +14,10 @@ LOOSENESS = {"bitwise": 0, "equivalent": 1, "quality": 2}
 
 # The noise floor between two precisions of one model, in logits. bf16 keeps 8 bits: a logit near
 # 20 is rounded by up to 0.06, and errors of 30 layers add up to a few tenths; a token that bf16
-# prefers lies that close to float32's best. The floor rises with what side A's own outputs show on
-# the same host, up to CEILING_GAP: an incumbent can't drag its successors down step by step.
+# prefers lies that close to float32's best. Measured with SmolLM2-135M in bf16 against float32 on
+# 300 greedy tokens of `single`: 14 tokens had a gap, the largest 0.22, the mean of all 0.002.
+# The floor rises with what side A's own outputs show on the same host, up to CEILING_GAP: an
+# incumbent can't drag its successors down step by step.
 DEFAULT_GAP = 0.5
 CEILING_GAP = 1.0
 MEAN_GAP = 0.03  # over all graded tokens; most of them have gap 0

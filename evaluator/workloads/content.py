@@ -13,7 +13,7 @@ from evaluator.workloads.base import Tokens, WorkloadError
 
 CORPUS = Path(__file__).parent / "corpus"
 TEXTS = ("prose.txt", "code.txt")
-RANDOM_IDS = 1000  # an engine without a tokenizer knows token ids below this
+RANDOM_IDS = 500  # an engine without a tokenizer knows token ids below this
 _PIECE_TOKENS = 48
 _TOKENISE_LIMIT_S = 120.0
 
