@@ -79,6 +79,9 @@ class Scheduler(Actor):
                 await self.book.change(campaign, event)
         self.book.save(now=True)
 
+    def vitals(self) -> dict[str, bool | int | float | str]:
+        return {"leads": self._leads, "seq": self.book.state.last_seq}
+
     async def _decide_for_ever(self) -> None:
         while True:
             with suppress(TimeoutError):  # budgets and leases run out without an event

@@ -61,7 +61,8 @@ class Book:
     async def append(self, entity: str, id: str, event: e.Event, expect: int | None = None) -> None:
         """Write an event; without `expect`, behind whatever the entity has now.
 
-        Raises Conflict, and waits from then on for what it was lost against; and TroubleError.
+        Raises Conflict and TroubleError (written or not). Nothing is current from then on before
+        what it was lost against, or all that is stored, is folded.
         """
         with span(f"append {entity}", self.trace(next(iter(about(event)), None))):
             if expect is None:
@@ -70,6 +71,9 @@ class Book:
                 seq = await self._ledger.append(entity, id, event, expect)
             except Conflict as lost:
                 self._barrier = max(self._barrier, lost.actual)
+                raise
+            except TroubleError:
+                await self._recover()
                 raise
         self._barrier = max(self._barrier, seq)
 
@@ -80,7 +84,7 @@ class Book:
         except Conflict as lost:
             self._log.info("the campaign moved on", campaign=campaign.id, reason=str(lost))
 
-    async def recover(self) -> None:
+    async def _recover(self) -> None:
         """After an append of unknown end: all that is stored must be folded first."""
         try:
             self._barrier = max(self._barrier, await self._ledger.head())

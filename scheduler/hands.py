@@ -42,9 +42,8 @@ class Hands:
             await self._send(owed(state))
         except Conflict as lost:  # somebody was first: fold what they wrote, decide again
             self._log.info("lost a race", reason=str(lost))
-        except TroubleError as trouble:  # written or not: the ledger knows
+        except TroubleError as trouble:
             self._log.warning("trouble", reason=str(trouble))
-            await self._book.recover()
         self._book.save()
 
     async def _rebase(self, campaign: Campaign, id: str) -> None:

@@ -125,7 +125,6 @@ class SimulatedHost(Actor):
         lease = command.lease
         if self.deaf or (lease.trial, lease.epoch) in self.runs:
             return
-        self.runs.append((lease.trial, lease.epoch))
         verdict = measured(lease, self.effects, self.noise)
         await self.clock.sleep((verdict.device_s + 0.2) * self.pace)
         label = lease.side_b.candidate or ""
@@ -135,6 +134,7 @@ class SimulatedHost(Actor):
             await self._end(lease, lost)
         else:
             await self._end(lease, e.TrialEnded(lease.campaign, lease.epoch, verdict))
+        self.runs.append((lease.trial, lease.epoch))
 
     async def _end(self, lease: Lease, event: e.Event) -> None:
         try:

@@ -66,3 +66,35 @@ def test_whenever_the_scheduler_dies_the_same_trials_are_judged_once(
     assert isinstance(before, e.CampaignFinished)
     assert finished.wall_s == pytest.approx(before.wall_s, abs=60.0)  # never the DOWN_S
     assert finished.device_s == pytest.approx(before.device_s)
+
+
+@pytest.mark.parametrize("every", [3, 5, 8])
+def test_lost_confirmations_write_nothing_twice(every: int) -> None:
+    async def main() -> list[Recorded]:
+        sim = Simulation(EFFECTS, MemoryWorld(VirtualClock()))
+        sim.start()
+        await sim.tell(opening(2000.0))
+        feeding = asyncio.create_task(feed(sim))
+        failing = asyncio.create_task(fail(sim))
+        await feeding
+        await sim.until(e.CampaignFinished)
+        failing.cancel()
+        await sim.end()
+        return await sim.events()
+
+    async def fail(sim: Simulation) -> None:
+        """After every few events the next append's confirmation is lost, or it is refused."""
+        async for recorded in sim.world.ledger.follow():
+            if recorded.seq % every == 0:
+                sim.world.ledger.lose_acks()
+            if recorded.seq % (every + 6) == 0:
+                sim.world.ledger.refuse_appends()
+
+    events = run_virtual(main())
+    admitted = [r.id for r in events if isinstance(r.event, e.CandidateAdmitted)]
+    assert len(admitted) == len(set(admitted))
+    granted = Counter(r.id for r in events if isinstance(r.event, e.TrialGranted))
+    lost = Counter(r.id for r in events if isinstance(r.event, e.TrialLost))
+    assert all(count <= 1 + lost[id] for id, count in granted.items())
+    assert max(Counter(trial for trial, _ in judgements(events)).values()) == 1
+    assert releases(events)[-1].knobs == releases(UNDISTURBED)[-1].knobs
