@@ -23,6 +23,7 @@ from services.errors import PerpetuneError
 
 RUNS = Path("runs")
 MIN_FREE_BYTES = 200_000_000  # a campaign's store, evidence and logs, with room to end cleanly
+STOP_FREE_BYTES = 20_000_000  # with less, a running campaign is ended while it can still be written
 
 
 class RunFolderError(PerpetuneError):
@@ -123,10 +124,10 @@ def create(path: Path, campaign: str) -> RunFolder:
     return RunFolder(path)
 
 
-def check_space(path: Path) -> None:
-    """Raise RunFolderError when the disk under `path` can't take a campaign."""
+def check_space(path: Path, needed: int = MIN_FREE_BYTES) -> None:
+    """Raise RunFolderError when the disk under `path` has less than `needed` bytes left."""
     free = shutil.disk_usage(path).free
-    if free < MIN_FREE_BYTES:
+    if free < needed:
         raise RunFolderError(
             f"the disk of {path} is full: {free // 1_000_000} MB free, a campaign needs "
             f"{MIN_FREE_BYTES // 1_000_000} MB; free some, or give another folder with --run DIR"

@@ -14,7 +14,7 @@ from pathlib import Path
 from protos.events import Event
 from services.broker import Broker
 from services.errors import BrokerError, PerpetuneError
-from services.local.run_folder import RunFolder
+from services.local.run_folder import STOP_FREE_BYTES, RunFolder, check_space
 from services.ports import Ports, open_ports
 from services.settings import Settings
 from services.supervisor import Child, Supervisor
@@ -62,7 +62,8 @@ class System:
     broker: Broker
 
     def check(self) -> None:
-        """Raise SystemFailed when a room ends again and again."""
+        """Raise SystemFailed when a room ends again and again, RunFolderError on a full disk."""
+        check_space(self.folder.path, STOP_FREE_BYTES)
         for name in {exit.name for exit in self.supervisor.exits}:
             ended = [exit for exit in self.supervisor.exits if exit.name == name]
             if len(ended) >= TOO_MANY_EXITS:

@@ -39,11 +39,12 @@ class Door:
     def interrupted(self, after: str, *words: str) -> tuple[int, str]:
         """Run, send Ctrl-C once a line holds `after`; the exit code and all that was printed."""
         with self.started(*words) as process:
-            said = ""
+            said, sent = "", False
             for line in process.stdout or ():
                 said += line
-                if after in line:
+                if after in line and not sent:
                     process.send_signal(signal.SIGINT)
+                    sent = True
             return process.wait(timeout=60), said
 
     def started(self, *words: str) -> subprocess.Popen[str]:

@@ -27,6 +27,30 @@ def test_ctrl_c_pauses_and_names_the_command_that_resumes(door):
     assert "finished" in door("status", name).stdout
 
 
+def test_a_killed_campaign_is_resumed_with_all_it_knew(door):
+    with door.started("tune", "--model", "search") as running:
+        for line in running.stdout:
+            if "release 2" in line:
+                running.kill()
+    name = door.campaign()
+
+    status = door("status", name)
+    assert status.returncode == 1
+    assert "interrupted (its processes are gone; nothing is lost)" in status.stdout
+    assert f"perpetune tune --resume {name}" in status.stdout
+
+    resumed = door("tune", "--resume", name, "--budget", "2m")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert "threads=2 (c" in resumed.stdout
+
+
+def test_a_seed_names_the_campaign(door):
+    door("tune", "--model", "any", "--seed", "7")
+
+    assert door.campaign() == "single-seed7"
+
+
 def test_a_finished_campaign_cannot_be_resumed(door):
     door("tune", "--model", "any")
 

@@ -1,7 +1,9 @@
 """The system's processes, on a real broker, with stand-ins for the rooms."""
 
+import asyncio
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from recorded_campaign import CAMPAIGN, paused
 from services.cli.load import load
 from services.errors import BrokerError, TroubleError
 from services.local.run_folder import RunFolderError, create
-from services.local.system import Room, open_ledger, open_system
+from services.local.system import Room, SystemFailed, open_ledger, open_system
 
 SUPPORT = Path(__file__).parents[2] / "support"
 ROOT = SUPPORT.parents[1]
@@ -77,3 +79,26 @@ async def test_two_systems_cannot_share_a_run_folder(folder):
         with pytest.raises(RunFolderError, match="in use by another"):
             async with open_system(folder, rooms=()):
                 pass
+
+
+async def test_a_disk_that_fills_up_ends_a_running_campaign_with_a_reason(folder, monkeypatch):
+    async with open_system(folder, rooms=()) as system:
+        system.check()
+        usage = shutil.disk_usage(folder.path)._replace(free=1_000_000)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+
+        with pytest.raises(RunFolderError, match="is full: 1 MB free"):
+            system.check()
+
+
+async def test_a_room_that_ends_again_and_again_is_said_with_its_last_words(folder, tmp_path):
+    (tmp_path / "evaluator.py").write_text("raise SystemExit('bad setting')\n")
+    room = Room("evaluator", env={"PYTHONPATH": str(tmp_path)})
+
+    async with open_system(folder, rooms=(room,)) as system:
+        while len(system.supervisor.exits) < 3:
+            await system.supervisor.exit_of("evaluator")
+            await asyncio.sleep(0)
+
+        with pytest.raises(SystemFailed, match=r"exit code 1\): bad setting"):
+            system.check()

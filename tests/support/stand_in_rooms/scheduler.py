@@ -26,6 +26,8 @@ class StandInScheduler(Actor):
             reason = "unknown model 'refused'; accepted: smollm2"
             await self._append(e.CampaignRefused(command.campaign, reason))
             return
+        if await self.ledger.last("campaign", command.campaign):
+            return  # delivered again, after a kill
         recording = Recording(self.blobs, command)
         recording.open()
         recording.search(rounds=1)
