@@ -7,7 +7,7 @@ import time
 from engine_host.block import serve
 from engine_host.errors import EngineLostError, TrialFailedError
 from engine_host.judge_port import Revealed
-from engine_host.measure import Measurement, Phase, first_request, note_first_tokens
+from engine_host.measure import Measurement, first_request, note_first_tokens, phase
 from engine_host.trial_process import TrialProcess
 from protos.stopping import decide
 from protos.trial import Evidence, Side
@@ -29,7 +29,7 @@ class ColdMeasurement(Measurement):
         except TrialFailedError as error:
             record.found |= {"failure": error.phase, "detail": error.detail}
         finally:
-            with Phase(record, "end"):
+            with phase(record, "end"):
                 self._end_sides()
         return record.evidence(self._host)
 
@@ -38,7 +38,7 @@ class ColdMeasurement(Measurement):
         self._end_sides()
         lease = self._lease
         limits, began_s = lease.plan.limits, time.monotonic()
-        with Phase(self._record, "load"):
+        with phase(self._record, "load"):
             for side in (lease.side_a, lease.side_b):
                 self._sides.append(self._launch(side))
             self._a, self._b = self._sides

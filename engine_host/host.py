@@ -9,6 +9,8 @@ await host.close()
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,6 +51,7 @@ class Host:
         self._quiet = quiet or Quiet()
         self._exposure = exposure or Exposure()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._stopping = threading.Event()
         self._residency: dict[str, Residency] = {}
         self._prepared: dict[str, Prepared] = {}
 
@@ -68,7 +71,8 @@ class Host:
         return await self._in_thread(self._reprove)
 
     async def close(self) -> None:
-        """End every engine."""
+        """End every engine; a trial that runs ends after its block, as a lost one."""
+        self._stopping.set()
         await self._in_thread(self._close)
         self._thread.shutdown()
 
@@ -114,12 +118,24 @@ class Host:
         residency = self.residency(lease.campaign)
         kind = ColdMeasurement if lease.plan.starts > 0 else Measurement
         try:
-            evidence = kind(residency, lease, judge, self.name, self._quiet, progress).run()
+            evidence = kind(
+                residency, lease, judge, self.name, self._quiet, self._watch(progress)
+            ).run()
         except EngineLostError:
             residency.forget_kept()
             raise
         residency.refill()
         return evidence
+
+    def _watch(self, progress: Progress) -> Progress:
+        """Progress that also ends a trial once the host is to stop."""
+
+        def watched(doing: str, pair: int) -> None:
+            if self._stopping.is_set():
+                raise EngineLostError("the host was stopped")
+            progress(doing, pair)
+
+        return watched
 
     def _reprove(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -138,4 +154,7 @@ class Host:
         self._prepared.clear()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        # With this task's context, so that spans and asks of the thread belong to its trace.
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, context.run, work)

@@ -6,7 +6,8 @@ Blocks; runs in the host's one measuring thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from engine_host.trial_process import EngagedError, TrialProcess
 from protos.metrics import failures, pair_ratio
 from protos.stopping import decide
 from protos.trial import BlockSample, Evidence, Lease, Request, Script
+from services.telemetry import span
 
 Progress = Callable[[str, int], None]
 
@@ -54,18 +56,16 @@ class Record:
         )
 
 
-class Phase:
-    """Notes how long a part of a trial took."""
-
-    def __init__(self, record: Record, name: str) -> None:
-        self._record, self._name = record, name
-
-    def __enter__(self) -> None:
-        self._began_s = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        spent_s = time.monotonic() - self._began_s
-        self._record.phases_s[self._name] = self._record.phases_s.get(self._name, 0.0) + spent_s
+@contextmanager
+def phase(record: Record, name: str) -> Iterator[None]:
+    """Notes how long a part of a trial took, as a span too."""
+    began_s = time.monotonic()
+    try:
+        with span(f"trial {name}", trial=record.lease.trial):
+            yield
+    finally:
+        spent_s = time.monotonic() - began_s
+        record.phases_s[name] = record.phases_s.get(name, 0.0) + spent_s
 
 
 class Measurement:
@@ -100,7 +100,7 @@ class Measurement:
         except EngagedError as error:
             record.found |= {"failure": "block", "detail": str(error)}
         finally:
-            with Phase(record, "end"):
+            with phase(record, "end"):
                 self._end()
         return record.evidence(self._host)
 
@@ -124,14 +124,14 @@ class Measurement:
         self._start_b()
         revealed = self._judge.reveal(lease)
         record.script = revealed.digest
-        with Phase(record, "pairs"):
+        with phase(record, "pairs"):
             decision = self._pairs(revealed)
         self._progress("grading", len(record.blocks) // 2)
-        with Phase(record, "counters"):
+        with phase(record, "counters"):
             record.found["counters"] = self._counters()
-        with Phase(record, "grading"):
+        with phase(record, "grading"):
             self._grade(revealed.script, decision)
-        with Phase(record, "engagement"):
+        with phase(record, "engagement"):
             self._prove(revealed.script)
 
     def _start_b(self) -> None:
@@ -139,13 +139,13 @@ class Measurement:
         record, lease = self._record, self._lease
         limits, side = lease.plan.limits, lease.side_b
         began_s = time.monotonic()
-        with Phase(record, "fork"):
+        with phase(record, "fork"):
             rung = lease.plan.force_rung or side.rung
             self._b = self._residency.candidate(side, rung, limits)
         record.rung = self._b.rung
-        with Phase(record, "load"):
+        with phase(record, "load"):
             self._load()
-        with Phase(record, "prepare"):
+        with phase(record, "prepare"):
             self._b.ask("prepare", "prepare", limits.prepare_s)
         before_s = time.monotonic() - began_s
         served = serve(self._b, [first_request(self._residency.model.vocab)], limits.start_s)
@@ -183,6 +183,7 @@ class Measurement:
     ) -> float | Literal["void", "failed"]:
         """Run one pair and note its blocks; its log-ratio, or why there is none."""
         self._progress("timing", number)
+        self._keep_to_lease()
         pair, metric = script.pairs[number], self._lease.objective.metric
         order: tuple[Literal["A", "B"], ...] = ("A", "B") if pair.first == "A" else ("B", "A")
         done: dict[str, BlockSample] = {}
@@ -201,6 +202,18 @@ class Measurement:
         if ratio is None:
             raise EngineLostError(f"{metric} isn't measured by this workload")
         return ratio
+
+    def _keep_to_lease(self) -> None:
+        """A holder whose lease runs out stops by itself; whose fault it is shows in the blocks."""
+        lease, record = self._lease, self._record
+        if time.monotonic() - record.began_s <= lease.expires_s:
+            return
+        spent_ns = {"A": 0, "B": 0}
+        for block in record.blocks:
+            spent_ns[block.side] += block.wall_ns
+        if spent_ns["B"] > 2 * spent_ns["A"]:
+            raise TrialFailedError("block", f"the trial took more than {lease.expires_s:g} s")
+        raise EngineLostError(f"the lease of {lease.expires_s:g} s ran out")
 
     def _check_tokens(self, block: BlockSample) -> None:
         """The reference can't score what is no token."""

@@ -178,6 +178,20 @@ def _mount_scratch(path: str) -> None:
     syscalls.mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options)
 
 
+def confine_zygote() -> None:
+    """What a fork server can give up and still confine its forks (Landlock would forbid mounts).
+
+    Its root, namespaces and network are those of the view; its capabilities count nowhere else.
+    Raises Unprotected.
+    """
+    try:
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        if seccomp.supported():
+            seccomp.install(may_fork_trials=True)
+    except OSError as error:
+        raise _unprotected(error) from error
+
+
 def confine_trial(view: View, limits: Limits, *, own_spaces: bool) -> Report:
     """Give up everything a trial doesn't need, for good. Runs as pid 1 of its PID namespace.
 

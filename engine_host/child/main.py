@@ -7,10 +7,18 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from typing import Any
 
 from .channel import Channel
-from .confine import Limits, Unprotected, View, close_descriptors, enter_view
+from .confine import (
+    Limits,
+    Unprotected,
+    View,
+    close_descriptors,
+    confine_zygote,
+    enter_view,
+)
 from .runner import Built
 from .tree import Tree, error_line
 from .zygote import CONTROL_BYTES, Config, Zygote, serve_trial
@@ -42,7 +50,9 @@ def _built(config: Config) -> Built:
 
 
 def _enter(config: Config, descriptor: int) -> None:
-    if not config.unsafe:
+    if config.unsafe:
+        os.chdir(tempfile.mkdtemp(prefix="perpetune-unsafe-"))
+    else:
         enter_view(View(config.view, config.hidden, config.devices))
     close_descriptors({descriptor})
 
@@ -52,6 +62,8 @@ def _zygote(control: socket.socket) -> None:
     built = None
     try:
         _enter(config, control.fileno())
+        if not config.unsafe:
+            confine_zygote()
         built = _built(config)
         zygote = Zygote(control, config, built)
         golden = zygote.warm_up()

@@ -60,6 +60,7 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "vhangup": (153, 58),
     "personality": (135, 92),
 }
+_FOR_ZYGOTES = frozenset({"mount", "umount2", "unshare", "setns"})
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
@@ -89,8 +90,11 @@ def supported() -> bool:
     return syscalls.MACHINE in _AUDIT_ARCH
 
 
-def program() -> bytes:
-    """The filter as BPF instructions for this machine's architecture."""
+def program(*, may_fork_trials: bool = False) -> bytes:
+    """The filter as BPF instructions for this machine's architecture.
+
+    `may_fork_trials`: leaves the calls with which a zygote gives its forks namespaces of their own.
+    """
     column = 0 if syscalls.MACHINE == "x86_64" else 1
     out = [
         _ins(_LOAD, 0, 0, _ARCH),
@@ -100,9 +104,9 @@ def program() -> bytes:
         _ins(_JGE, 0, 1, _X32),
         _ins(_RET, 0, 0, _KILL),
     ]
-    for numbers in DENIED.values():
+    for name, numbers in DENIED.items():
         number = numbers[column]
-        if number is not None:
+        if number is not None and not (may_fork_trials and name in _FOR_ZYGOTES):
             out += [_ins(_JEQ, 0, 1, number), _ins(_RET, 0, 0, _ERRNO | _EPERM)]
     # glibc falls back from clone3 to clone, whose flags a filter can read.
     out += [_ins(_JEQ, 0, 1, _CLONE3[column]), _ins(_RET, 0, 0, _ERRNO | _ENOSYS)]
@@ -123,9 +127,9 @@ def program() -> bytes:
     return b"".join(out)
 
 
-def install() -> None:
+def install(*, may_fork_trials: bool = False) -> None:
     """Put the filter in force for good. Needs no_new_privs."""
-    code = program()
+    code = program(may_fork_trials=may_fork_trials)
     loaded = _Program(len(code) // 8, code)
     syscalls.prctl(syscalls.PR_SET_SECCOMP, 2, ctypes.byref(loaded))
 
