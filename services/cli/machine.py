@@ -22,7 +22,7 @@ MIN_MEMORY_BYTES = 4_000_000_000
 MIN_DISK_BYTES = 3_000_000_000
 ISA = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 ROOM_PACKAGES = {
-    "scheduler": (),
+    "scheduler": ("merge3",),
     "proposer": ("optuna",),
     "evaluator": ("tokenizers",),
     "engine_host": ("numpy", "gguf", "safetensors", "tokenizers"),
