@@ -103,3 +103,12 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.add(node.module.split(".")[0])
     return found
+
+
+def test_engines_and_their_processes_import_nothing_of_ours_but_what_lies_beside_them():
+    for path in tracked("*.py"):
+        if path.relative_to(ROOT).parts[:2] in (
+            ("engine_host", "engines"),
+            ("engine_host", "child"),
+        ):
+            assert imports_of(path).isdisjoint(PACKAGES), path
