@@ -71,8 +71,7 @@ class EngineHost(Actor):
 
     async def started(self) -> None:
         self._loop = asyncio.get_running_loop()
-        up = EngineUp(self._name, self._settings.device_class, tuple(KINDS))
-        await self.ledger.append("engine", self._name, up, None)
+        await self._announce()
         self.spawn(self._prove_while_idle(), "re-proof")
 
     async def stopping(self) -> None:
@@ -181,6 +180,11 @@ class EngineHost(Actor):
         )
         asyncio.run_coroutine_threadsafe(self.bus.signal(self.room, self._name, now), loop)
 
+    async def _announce(self) -> None:
+        """Here, idle, and with nothing prepared."""
+        up = EngineUp(self._name, self._settings.device_class, tuple(KINDS))
+        await self.ledger.append("engine", self._name, up, None)
+
     async def _tell_built(self) -> None:
         built, self._built = self._built, []
         for release, reason, wall_s in built:
@@ -211,3 +215,5 @@ class EngineHost(Actor):
         for campaign, trial in trials if wrong else ():
             voided = TrialVoided(campaign, trial, f"the engine failed its proof: {wrong}")
             await self.ledger.append("trial", trial, voided, None)
+        if not all(self._host.holds(campaign) for campaign, _ in trials):
+            await self._announce()

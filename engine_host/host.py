@@ -21,7 +21,7 @@ from engine_host.cold import ColdMeasurement
 from engine_host.errors import EngineLostError, HostError
 from engine_host.judge_port import JudgeBridge, JudgePort
 from engine_host.measure import Measurement, Progress
-from engine_host.reproof import reprove
+from engine_host.reproof import damaged_weights, reprove
 from engine_host.residency import Residency
 from engine_host.strategies import strategy_for
 from engine_host.targets import Prepared, prepare_target
@@ -67,7 +67,10 @@ class Host:
         return await self._in_thread(lambda: self._run(lease, bridge, progress))
 
     async def reprove(self) -> dict[str, str]:
-        """What is wrong with each release's engine (empty: nothing). A damaged one is rebuilt."""
+        """What is wrong with each release's engine (empty: nothing).
+
+        A damaged one is rebuilt; where that can't be, its campaign must be prepared again.
+        """
         return await self._in_thread(self._reprove)
 
     async def close(self) -> None:
@@ -82,6 +85,10 @@ class Host:
         if found is None:
             raise HostError(f"campaign {campaign} was not prepared on host {self.name}")
         return found
+
+    def holds(self, campaign: str) -> bool:
+        """Whether a campaign is prepared here."""
+        return campaign in self._residency
 
     def facts(self, campaign: str) -> EngineFacts:
         """What was said of a campaign's target. Raises HostError when it was not prepared here."""
@@ -139,12 +146,18 @@ class Host:
 
     def _reprove(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for residency in self._residency.values():
+        for campaign, residency in list(self._residency.items()):
             wrong = reprove(residency)
-            for release, reason in wrong.items():
-                if reason:
-                    residency.rebuild(release, "doubt")
             found |= wrong
+            try:
+                for release in [release for release, reason in wrong.items() if reason]:
+                    residency.rebuild(release, "doubt")
+                if damaged_weights(residency.model.folder):
+                    raise EngineLostError("its model is damaged")
+            except EngineLostError:
+                # Beyond repair from here: it has to be prepared again.
+                residency.close()
+                del self._residency[campaign], self._prepared[campaign]
         return found
 
     def _close(self) -> None:

@@ -93,7 +93,8 @@ def _prepare_model(target: Target, home: Path, blobs: Blobs) -> tuple[Model, str
 
 def _run_preparation(model: str, home: Path) -> dict[str, Any]:
     """Converting a model takes memory that a control process must not keep: a child does it."""
-    command = [sys.executable, "-m", "engine_host.models", "prepare", model, "--home", str(home)]
+    command = [sys.executable, "-m", "engine_host.models", "prepare", model, "--verify"]
+    command += ["--home", str(home)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no reason given"]

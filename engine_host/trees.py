@@ -31,7 +31,9 @@ def lay_out(files: dict[str, str], blobs: Blobs, home: Path) -> Path:
     """The folder that holds exactly these files, made once, whole or not. Raises TreeError."""
     folder = home / "trees" / digest_value(files)[:32]
     if folder.is_dir():
-        return folder
+        if is_intact(folder, files):
+            return folder
+        shutil.rmtree(folder)
     for path in files:
         check_path(path)
     folder.parent.mkdir(parents=True, exist_ok=True)

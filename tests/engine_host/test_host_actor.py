@@ -1,6 +1,7 @@
 """The engine host on a bus: it prepares, measures, hands evidence on, and keeps to its lease."""
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine_host import processes
 from engine_host.actor import EngineHost
 from engine_host.settings import EngineHostSettings
 from protos.codec import decode
@@ -23,8 +25,10 @@ from protos.events import (
     EngineUp,
     TrialGranted,
     TrialLost,
+    TrialVoided,
 )
 from protos.messages import (
+    Activity,
     CommitSeed,
     JudgeTrial,
     OpenCampaign,
@@ -242,3 +246,39 @@ async def test_an_idle_host_proves_its_engines_again(stage: Stage):
     proved = await stage.event(EngineReproved)
     assert proved.ok
     assert proved.release == ready.start.id
+
+
+async def test_an_engine_that_fails_its_proof_voids_the_trials_since_the_last(tmp_path: Path):
+    async with a_stage(tmp_path) as stage:
+        ready = await stage.ready()
+        await stage.send(await stage.grant(lease_of(ready, "t1")))
+        await stage.evidence()
+        assert (await stage.event(EngineReproved)).ok
+        head = await stage.ports.ledger.head()
+        await stage.send(await stage.grant(lease_of(ready, "t2")))
+        await stage.evidence()
+        (tree,) = (tmp_path / "trees").iterdir()
+        (tree / "fake" / "model.py").write_text("# changed\n")
+        proved = await stage.event(EngineReproved, head + 1)
+        while proved.ok:  # proved once more before the change was made
+            head += 1
+            proved = await stage.event(EngineReproved, head + 1)
+        voided = await stage.event(TrialVoided)
+    assert "tree" in proved.detail
+    assert voided.trial in ("t1", "t2")
+
+
+async def test_a_host_that_is_stopped_in_mid_trial_loses_it_and_leaves_no_engine(tmp_path: Path):
+    slow = Plan("fast", StopRule(min_pairs=24, max_pairs=24, mode="fixed"))
+    async with a_stage(tmp_path) as stage:
+        ready = await stage.ready()
+        heavy = msgspec.structs.replace(lease_of(ready, "t1", knobs={"rounds": 400_000}), plan=slow)
+        await stage.send(await stage.grant(heavy))
+        signals = await stage.ports.bus.signals(Activity, room="engine_host")
+        async for signal in signals:
+            if signal.body.doing == "timing":
+                break
+        await signals.aclose()
+        engines = processes.tree(os.getpid())
+        assert len(engines) > 4
+    assert not [p for p in engines if p != os.getpid() and processes.alive(p)]
