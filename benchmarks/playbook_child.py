@@ -3,7 +3,7 @@ it, serves, and says what came out. Reads one JSON job a line, answers one JSON 
 
 Run as `python playbook_child.py <weights folder>` with libiomp5 preloaded; imports no room.
 A job: {"tree": folder, "libraries": {name: path}, "precision": str, "prompts": [[int]],
-"tokens": int, "rounds": int, "alone": bool, "score": [{"prompt", "output"}]}.
+"tokens": int, "rounds": int, "score": [{"prompt", "output"}]}.
 """
 
 import gc
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def measure(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Serve the job's prompts, one at a time and then all together; score what it asks to."""
+    """Serve the job's first prompt, then all together; or score what it asks to."""
     sys.path.insert(0, job["tree"])
     slim = importlib.import_module("slim")  # the tree under test
     importlib.import_module("slim.native").PATHS.update(job.get("libraries", {}))
@@ -30,8 +30,6 @@ def measure(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     if "score" in job:
         answer["score"] = engine.score(job["score"])
         return answer
-    if job.get("alone"):
-        answer["alone"] = [serve(engine, [p], job["tokens"])[0][0] for p in job["prompts"]]
     for name, prompts in (("single", job["prompts"][:1]), ("together", job["prompts"])):
         served = [serve(engine, prompts, job["tokens"]) for _ in range(job["rounds"])]
         answer[name] = served[0][0]

@@ -75,7 +75,7 @@ def prepare(engine):
     matrices = [getattr(layer, name) for layer in engine.model.layers for name in names]
     matrices.append(engine.model.output)
     reorder = torch.ops.mkldnn._reorder_linear_weight
-    layers.packed = {m.data_ptr(): reorder(m.to_mkldnn(), $rows) for m in matrices}
+    layers.packed = {m.data_ptr(): reorder(m, $rows) for m in matrices}
     layers.packed_shapes = {m.data_ptr(): m.shape for m in matrices}
 '''
 _PACKED = """

@@ -19,7 +19,7 @@ PROMPTS = [
     [504, 12143, 282, 260, 2485, 1456, 702, 260],
     [1, *range(300, 340)],
 ]
-TOKENS = 24
+TOKENS = 16
 # Largest logit of the reference minus that of the token chosen. Two bfloat16 runs of this model
 # differ by up to about 1.3 in a logit; int8 adds its own share.
 LARGEST_GAP = {"equivalent": 0.6, "quality": 1.2}
@@ -47,29 +47,32 @@ def serve(
         folder = tmp_path_factory.mktemp("tree")
         libraries = lay_out(slim, change, folder)
         job = {"tree": str(folder), "libraries": libraries, "prompts": PROMPTS, "tokens": TOKENS}
-        return child.run({**job, "alone": True, "rounds": 1})
+        return child.run({**job, "rounds": 1})
 
     return serve
 
 
 @pytest.fixture(scope="module")
-def score(
+def largest_gap(
     child: Child, slim: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[list[list[int]]], list[Answer]]:
+) -> Callable[[list[list[int]]], float]:
+    """Of the outputs of all prompts, by the float32 start. Most rewrites give the same ones."""
     folder = tmp_path_factory.mktemp("reference")
     lay_out(slim, Change({}), folder)
+    known: dict[str, float] = {}
 
-    def score(outputs: list[list[int]]) -> list[Answer]:
-        pairs = [
-            {"prompt": prompt, "output": output}
-            for prompt, output in zip(PROMPTS, outputs, strict=True)
-        ]
-        answer = child.run({"tree": str(folder), "precision": "float32", "score": pairs})
-        assert "error" not in answer, answer["error"]
-        scores: list[Answer] = answer["score"]
-        return scores
+    def largest_gap(outputs: list[list[int]]) -> float:
+        if repr(outputs) not in known:
+            pairs = [
+                {"prompt": prompt, "output": output}
+                for prompt, output in zip(PROMPTS, outputs, strict=False)
+            ]
+            answer = child.run({"tree": str(folder), "precision": "float32", "score": pairs})
+            assert "error" not in answer, answer["error"]
+            known[repr(outputs)] = max(gap for one in answer["score"] for gap in one["gaps"])
+        return known[repr(outputs)]
 
-    return score
+    return largest_gap
 
 
 @pytest.mark.timeout(90)
@@ -78,13 +81,12 @@ def test_outputs_are_of_the_class_that_the_rewrite_claims(
     rewrite: Rewrite,
     slim: dict[str, str],
     serve: Callable[[Change], Answer],
-    score: Callable[[list[list[int]]], list[Answer]],
+    largest_gap: Callable[[list[list[int]]], float],
 ) -> None:
     answer = serve(rewrite.rewrite(slim, rewrite.best_guess()))
     if "error" in answer:
         assert rewrite.name in MAY_FAIL, answer["error"]
         return
-    for outputs in (answer["alone"], answer["together"]):
-        assert [len(output) for output in outputs] == [TOKENS] * len(PROMPTS)
-        gaps = [gap for scored in score(outputs) for gap in scored["gaps"]]
-        assert max(gaps) <= LARGEST_GAP[rewrite.output_class]
+    for outputs, count in ((answer["single"], 1), (answer["together"], len(PROMPTS))):
+        assert [len(output) for output in outputs] == [TOKENS] * count
+        assert largest_gap(outputs) <= LARGEST_GAP[rewrite.output_class]
