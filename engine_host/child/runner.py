@@ -7,6 +7,7 @@ looks at a clock.
 from __future__ import annotations
 
 import base64
+import gc
 import importlib
 import os
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 from .channel import Channel
 from .engagement import Engaged, arm
 from .swap import NotHot, Ran, apply_changes
-from .tree import Tree, error_line, frozen, prepare_steps
+from .tree import Tree, error_line, frozen, prepare_steps, purge
 
 _LIBRARY_FOLDER = "lib"  # in the scratch folder, where a trial works
 FOREIGN = (Exception, SystemExit, KeyboardInterrupt)  # what engine code may end a call with
@@ -57,6 +58,12 @@ class Built:
             if step is not None:
                 step(self.engine)
         self.prepared = tuple(steps)
+
+    def forget(self) -> None:
+        """Back to no engine and no imported package, as in a process that never had them."""
+        self.engine = None
+        self.prepared, self.ran_at_build = (), frozenset()
+        purge(self.name)
 
     def knob_changes(self, knobs: dict[str, Any]) -> dict[str, Any]:
         """What `knobs` (absent ones at their defaults) would change. Raises NotHot if not live."""
@@ -206,6 +213,8 @@ class Runner:
     def _prepare(self, _: Frame) -> list[str]:
         before = self._built.prepared
         self._built.prepare()
+        # An engine forked warm has its objects out of the collector's sight; so has one built here.
+        gc.freeze()
         return [step for step in self._built.prepared if step not in before]
 
     def _reset(self, _: Frame) -> None:

@@ -70,9 +70,11 @@ class Tree:
             return f"{base}.py", False
         return None
 
-    def install(self) -> None:
+    def install(self) -> importlib.abc.MetaPathFinder:
         """Serve imports of the tree's packages from here, before any folder is looked at."""
-        sys.meta_path.insert(0, _Finder(self))
+        finder = _Finder(self)
+        sys.meta_path.insert(0, finder)
+        return finder
 
 
 def module_name(path: str) -> str:

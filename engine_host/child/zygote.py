@@ -10,11 +10,11 @@ import contextlib
 import gc
 import importlib
 import json
-import mmap
 import os
 import select
 import signal
 import socket
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from .confine import Limits, View, close_descriptors, confine_trial
 from .runner import Built, Runner, record_calls
 
 CONTROL_BYTES = 1 << 18
+BATCH = 8
 
 
 @dataclass
@@ -136,17 +137,15 @@ class Zygote:
 
 
 def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
-    """Import, then build and warm the engine, or only bring the weights into memory.
+    """Import, then build and warm the engine; a bare process throws it away again.
 
-    Returns the tokens of the warm-up requests, in their order.
+    What libraries keep for shapes they have met stays in the process either way, so that engines
+    forked warm and engines built in a fork start alike. Returns the tokens of the warm-up requests.
     """
     for name in config.imports:
         importlib.import_module(name)
     built.tree.compile_all()
-    if not warm:
-        _touch(config.weights)
-        return []
-    built.tree.install()
+    finder = built.tree.install()
 
     def build() -> None:
         built.build()
@@ -159,8 +158,20 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
         golden.append([])
         while built.engine.busy():
             golden[-1] += [t for output in built.engine.step() for t in output["tokens"]]
+    _run_together(built.engine, config.warm_up)
     built.engine.reset()
+    if not warm:
+        built.forget()
+        sys.meta_path.remove(finder)
     return golden
+
+
+def _run_together(engine: Any, requests: tuple[dict[str, Any], ...]) -> None:
+    """Serve a batch that shrinks one by one: every number of sequences has been met then."""
+    for number, request in enumerate(requests[-BATCH:]):
+        engine.submit({**request, "id": 1000 + number, "max_tokens": number + 1})
+    while engine.busy():
+        engine.step()
 
 
 def serve_trial(
@@ -178,12 +189,3 @@ def serve_trial(
         channel.send({"re": "stand_by", "ok": True, "value": golden})
     with contextlib.suppress(HostGone):
         Runner(channel, built).serve()
-
-
-def _touch(weights: str) -> None:
-    """Read the weights once, so that a trial which maps them finds them in memory."""
-    with open(os.path.join(weights, "weights.bin"), "rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        for start in range(0, len(mapped), mmap.PAGESIZE * 64):
-            mapped[start]
-        mapped.close()
