@@ -40,10 +40,11 @@ def golden_requests(vocab: int) -> tuple[dict[str, Any], ...]:
 
 @dataclass
 class Model:
-    """A prepared model: its weights folder, its facts."""
+    """A prepared model: its weights folder, its facts, the precision it is served in."""
 
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    precision: str = "bfloat16"
 
     @property
     def vocab(self) -> int:
@@ -76,9 +77,25 @@ class Residency:
         self._kept: dict[str, TrialProcess] = {}
 
     def bring_up(self) -> None:
-        """Start what every trial needs. Raises EngineLostError or UnprotectedError."""
-        self._resident(self.start.release, "start")
-        self.bare()
+        """Start what every trial needs, all at the same time.
+
+        Raises EngineLostError or UnprotectedError.
+        """
+        began_s = time.monotonic()
+        begun = [
+            self._begin("warm", self._trees[self.start.release]),
+            self._begin("bare", self._trees[self.start.release]),
+            self._begin("warm", self._trees[self.start.release], "float32"),
+        ]
+        try:
+            for resident in begun:
+                resident.wait()
+        except BaseException:
+            for resident in begun:
+                resident.close()
+            raise
+        self._warm[self.start.release], self._bare, self._reference = begun
+        self._on_built(self.start.release, "start", time.monotonic() - began_s)
 
     def learn(self, side: Side) -> None:
         """A side without a candidate is a release: remember its tree."""
@@ -148,15 +165,17 @@ class Residency:
     def bare(self) -> Resident:
         """Imports done and weights in memory, no engine: where warm trials come from."""
         if self._bare is None or not self._bare.alive():
-            self._bare = self._strategy.start(self._spec(self._trees[self.start.release]), "bare")
+            self._bare = self._begin("bare", self._trees[self.start.release])
+            self._bare.wait()
         return self._bare
 
     def reference(self) -> TrialProcess:
         """The start release in float32, which scores outputs. Frozen between uses by its user."""
         if self._scorer is None or not self._scorer.alive():
             if self._reference is None or not self._reference.alive():
-                spec = self._spec(self._trees[self.start.release], "float32")
-                self._reference = self._strategy.start(spec, "warm")
+                tree = self._trees[self.start.release]
+                self._reference = self._begin("warm", tree, "float32")
+                self._reference.wait()
             (self._scorer,) = self._reference.take(REFERENCE_LIMITS)
             self._scorer.freeze()
         return self._scorer
@@ -214,7 +233,8 @@ class Residency:
                 found.close()
                 reason = "doubt"
             began_s = time.monotonic()
-            found = self._strategy.start(self._spec(self._trees[release]), "warm")
+            found = self._begin("warm", self._trees[release])
+            found.wait()
             if release != self.start.release and reason == "start":
                 reason = "promotion"
             self._on_built(release, reason, time.monotonic() - began_s)
@@ -223,7 +243,10 @@ class Residency:
             self._warm.pop(old).close()
         return found
 
-    def _spec(self, tree: Tree, precision: str = "bfloat16") -> ChildSpec:
+    def _begin(self, kind: str, tree: Tree, precision: str | None = None) -> Resident:
+        return self._strategy.start(self._spec(tree, precision), kind)
+
+    def _spec(self, tree: Tree, precision: str | None = None) -> ChildSpec:
         folder = trees.lay_out(dict(tree.files), self._blobs, self._home)
         return ChildSpec(
             engine=self.engine,
@@ -231,7 +254,7 @@ class Residency:
             weights=str(self.model.folder),
             knobs=dict(tree.knobs),
             libraries=lay_out_libraries(tree.libraries, self._blobs, self._home),
-            precision=precision,
+            precision=precision or self.model.precision,
             warm_up=golden_requests(self.model.vocab),
             exposure=self._exposure,
         )

@@ -88,7 +88,7 @@ def _prepare_model(target: Target, home: Path, blobs: Blobs) -> tuple[Model, str
     folder = Path(answer["folder"])
     tokenizer = folder / "tokenizer.json"
     digest = blobs.put(tokenizer.read_bytes()) if tokenizer.is_file() else None
-    return Model(folder, answer["facts"]), digest
+    return Model(folder, answer["facts"], target.precision), digest
 
 
 def _run_preparation(model: str, home: Path) -> dict[str, Any]:

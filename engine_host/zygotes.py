@@ -22,6 +22,7 @@ from services.processes import die_with_parent
 
 _MESSAGE_BYTES = 1 << 18
 FORK_LIMIT_S = 5.0
+START_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,20 @@ class ChildSpec:
 class Zygote:
     """A running fork server. `fork` hands out confined trial processes."""
 
-    def __init__(self, spec: ChildSpec, kind: str, limit_s: float = 120.0) -> None:
-        """Start it and wait until it is ready. Raises EngineLostError or UnprotectedError."""
+    def __init__(self, spec: ChildSpec, kind: str) -> None:
+        """Start it; `wait` until it is ready before anything else."""
         self.spec = spec
-        self.kind = kind
+        self.golden: list[list[int]] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ended: dict[int, int] = {}
         with theirs:
             self._process = _spawn(theirs, spec.exposure)
+        self._control.send(json.dumps(spec.config(kind)).encode())
+
+    def wait(self, limit_s: float = START_LIMIT_S) -> None:
+        """Until it is ready. Raises EngineLostError or UnprotectedError; it is gone then."""
         self._control.settimeout(limit_s)
         try:
-            self._control.send(json.dumps(spec.config(kind)).encode())
             reply = self._read()
         except (TimeoutError, OSError) as error:
             self.close()
@@ -100,7 +104,7 @@ class Zygote:
             self.close()
             kinds = {"unprotected": UnprotectedError}
             raise kinds.get(str(reply.get("kind")), EngineLostError)(str(reply.get("error")))
-        self.golden: list[list[int]] = reply["golden"]
+        self.golden = reply["golden"]
 
     @property
     def pid(self) -> int:
@@ -131,8 +135,9 @@ class Zygote:
     def close(self) -> None:
         """End it with every trial forked from it."""
         self._control.close()
-        processes.kill(self._process.pid)
-        self._process.wait()
+        if self.alive():
+            processes.kill(self._process.pid)
+            self._process.wait()
 
     def _read(self) -> dict[str, Any]:
         raw = self._control.recv(_MESSAGE_BYTES)

@@ -15,6 +15,10 @@ class Resident(Protocol):
     spec: ChildSpec
     golden: list[list[int]]  # the tokens of the warm-up requests when it was built
 
+    def wait(self) -> None:
+        """Until it is ready to be taken from; called once. Raises EngineLostError or
+        UnprotectedError, and is closed then."""
+
     def take(self, limits: Limits) -> tuple[TrialProcess, ...]:
         """A fresh trial: one confined process a rank. Raises EngineLostError."""
 
@@ -34,7 +38,7 @@ class Strategy(Protocol):
     name: str
 
     def start(self, spec: ChildSpec, kind: str, ranks: int = 1) -> Resident:
-        """A resident of kind `warm` (engine built) or `bare` (imports and mapped weights only).
+        """Begin a resident of kind `warm` (engine built) or `bare` (imports and weights only).
 
-        Raises EngineLostError or UnprotectedError.
+        Several may begin at once; each is waited for before it is used.
         """

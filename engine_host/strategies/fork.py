@@ -14,11 +14,15 @@ class ForkResident:
     def __init__(self, spec: ChildSpec, kind: str) -> None:
         self.spec = spec
         self._zygote = Zygote(spec, kind)
-        self.golden = self._zygote.golden
+        self.golden: list[list[int]] = []
 
     @property
     def pid(self) -> int:
         return self._zygote.pid
+
+    def wait(self) -> None:
+        self._zygote.wait()
+        self.golden = self._zygote.golden
 
     def take(self, limits: Limits) -> tuple[TrialProcess, ...]:
         return (self._zygote.fork(limits),)

@@ -31,6 +31,9 @@ class SpareResident:
         self._pool: deque[tuple[TrialProcess, ...]] = deque()
         self.refill()
 
+    def wait(self) -> None:
+        """Its constructor has waited for the first spares already."""
+
     def take(self, limits: Limits) -> tuple[TrialProcess, ...]:
         if not self._pool:
             self.refill()

@@ -189,6 +189,7 @@ def test_the_environment_is_its_own(
     spec = residency.residents()[residency.start.release].spec
     resident = ForkStrategy().start(spec, "warm")
     try:
+        resident.wait()
         (process,) = resident.take(Limits())
         assert b"swordfish" not in Path(f"/proc/{process.pid}/environ").read_bytes()
         process.end()
