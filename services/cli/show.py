@@ -118,7 +118,7 @@ def _find(name: str, campaign: str | None) -> tuple[RunFolder, CampaignRecord, C
     folders = [find(campaign)] if campaign else list(reversed(listing()))
     seen: list[str] = []
     for folder in folders:
-        if not folder.broker.is_dir():
+        if not folder.has_ledger():
             continue
         record = load(folder)
         hits = matching(record, name)

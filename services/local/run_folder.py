@@ -67,6 +67,10 @@ class RunFolder:
     def summary(self) -> Path:
         return self.path / "summary.json"
 
+    def has_ledger(self) -> bool:
+        """Whether a broker ever ran here: without, there is nothing to read or to lose."""
+        return (self.broker / "jetstream").is_dir()
+
     def live_url(self) -> str | None:
         """The address of the broker that now runs on this folder, or None when nobody holds it."""
         if self._free():
@@ -110,7 +114,7 @@ def create(path: Path, campaign: str) -> RunFolder:
     """Make a new run folder. Raises RunFolderError: it exists, can't be written, or no space."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if (path / "broker").exists():
+        if RunFolder(path).has_ledger():
             raise RunFolderError(
                 f"{path} already holds a run; resume it with --resume {path}, "
                 "or give another folder with --run DIR"
@@ -141,9 +145,10 @@ def find(name: str | None, runs: Path = RUNS) -> RunFolder:
     """
     known = listing(runs)
     if name is None:
-        if not known:
+        held = [folder for folder in known if folder.has_ledger()]
+        if not held:
             raise RunFolderError(f"no campaign in {runs}/ yet; start one with: perpetune tune")
-        return known[-1]
+        return held[-1]
     for path in (runs / name, Path(name)):
         if (path / "campaign.json").is_file():
             return RunFolder(path)

@@ -104,7 +104,7 @@ async def open_ledger(folder: RunFolder) -> AsyncIterator[Ports]:
         async with open_store(folder, url) as ports:
             yield ports
         return
-    if not folder.broker.is_dir():
+    if not folder.has_ledger():
         raise BrokerError(f"{folder.path} holds no ledger: its campaign never started")
     with folder.held():
         async with running_broker(folder, None) as broker, open_store(folder, broker.url) as ports:

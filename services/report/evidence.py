@@ -1,6 +1,7 @@
 """The numbers behind a verdict, from its evidence blob."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from protos import codec
@@ -52,6 +53,8 @@ def numbers(evidence: Evidence) -> list[str]:
             f"pair ratios: lowest {counted[0]:.3f}, median {counted[len(counted) // 2]:.3f}, "
             f"highest {counted[-1]:.3f}, {len(counted)} counted, {len(ratios) - len(counted)} void"
         )
+    void = Counter(block.void for block in evidence.blocks if block.void is not None)
+    lines += [f"void: {count} blocks, {reason}" for reason, count in void.most_common(3)]
     if evidence.phases_s:
         phases = ", ".join(f"{name} {value:.3f} s" for name, value in evidence.phases_s.items())
         lines.append(f"time: {phases}")

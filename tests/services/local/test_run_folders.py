@@ -10,6 +10,8 @@ from services.local.run_folder import RunFolder, RunFolderError, create, find, s
 
 def test_a_run_is_found_by_its_name_its_path_and_its_campaign(tmp_path):
     made = create(tmp_path / "runs" / "here", "single-1")
+    (made.broker / "jetstream").mkdir(parents=True)
+    create(tmp_path / "runs" / "later", "single-2")  # its broker never started
 
     for name in ("here", str(made.path), "single-1", None):
         assert find(name, tmp_path / "runs").path == made.path
@@ -76,7 +78,7 @@ def test_a_folder_that_cannot_be_written_says_why(tmp_path, monkeypatch, number,
 
 def test_a_folder_with_a_run_is_never_started_over(tmp_path):
     create(tmp_path / "run", "single-1")
-    (tmp_path / "run" / "broker").mkdir()
+    (tmp_path / "run" / "broker" / "jetstream").mkdir(parents=True)
 
     with pytest.raises(RunFolderError, match="already holds a run"):
         create(tmp_path / "run", "single-2")
