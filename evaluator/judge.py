@@ -5,6 +5,7 @@ the stop, derived again from the raw samples; engagement; output class; then the
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,6 +31,9 @@ from protos.target import Limit
 from protos.trial import Evidence, Interval, Script, Verdict, Word
 
 HUGE_GAIN = 8.0  # a ratio that nobody should believe without an independent look
+# A side that could make its own unlucky blocks void would be left with the lucky ones. Noise from
+# outside hits both sides alike: this many of side B, and over three times as many as of side A.
+LOPSIDED_VOIDS = 5
 
 __all__ = ["EvidenceError", "judge"]
 
@@ -154,6 +158,11 @@ def _quarantine(
                 f"{passes} passes over {size} bytes take {floor_ns / 1e6:.1f} ms at "
                 f"{bandwidth / 1e9:.1f} GB/s, side B took {wall_ns / 1e6:.1f} ms"
             )
+    void = Counter(block.side for block in evidence.blocks if block.void is not None)
+    if void["B"] >= LOPSIDED_VOIDS and void["B"] > 3 * (void["A"] + 1):
+        return (
+            f"{void['B']} blocks of side B came out void, {void['A']} of side A: it may choose them"
+        )
     if interval is not None and interval.estimate > HUGE_GAIN:
         return f"{interval.estimate:.1f} times side A is more than {HUGE_GAIN:.0f}: look at it"
     return None

@@ -283,6 +283,30 @@ def test_faster_than_the_memory_can_read_the_weights_is_quarantined() -> None:
     assert run(MadeHost(effect=0.4, changes={"counters": possible})).quarantined is None
 
 
+def test_a_side_whose_own_blocks_keep_coming_out_void_is_quarantined() -> None:
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=10)))
+    script = make_script_for(lease)
+    longer = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=15)))
+    evidence = MadeHost(effect=0.4).run(longer, make_script_for(longer))
+
+    def judged(side: str) -> Verdict:
+        """Void in every other pair, 5 of the 15 that the script holds."""
+        blocks = tuple(
+            msgspec.structs.replace(b, void="kept waiting")
+            if b.side == (side if side != "both" else "AB"[b.pair // 2 % 2])
+            and b.pair % 2
+            and b.pair < 10
+            else b
+            for b in evidence.blocks
+        )
+        held = msgspec.structs.replace(evidence, blocks=blocks, lease=lease)
+        return judge(held, script, DIGEST, script)
+
+    assert len(script.pairs) == 15
+    assert judged("B").quarantined is not None
+    assert judged("both").quarantined is None
+
+
 def test_a_huge_gain_is_quarantined() -> None:
     assert run(MadeHost(effect=2.5)).quarantined is not None
 
