@@ -82,7 +82,10 @@ class Progress:
         """How much of the wall budget is left."""
         if self.record.budget_s is None:
             return "unknown"
-        return words.duration(self.record.budget_s - self.record.spent_s(now_s))
+        left_s = self.record.budget_s - self.record.spent_s(now_s)
+        if left_s < -1.0:
+            return f"0 s (over by {words.duration(-left_s)}: what was begun is being finished)"
+        return words.duration(left_s)
 
     def share_spent(self, now_s: float) -> float:
         """Share of the wall budget used, 0 to 1."""

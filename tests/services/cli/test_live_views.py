@@ -100,3 +100,10 @@ def test_durations_read_well(seconds, text):
 )
 def test_metrics_carry_their_units(name, value, text):
     assert words.metric(name, value) == text
+
+
+def test_a_campaign_over_its_budget_says_by_how_much(progress):
+    opened_s = progress.record.opened_s
+
+    assert progress.time_left(opened_s + 300.0) == "0 s"
+    assert progress.time_left(opened_s + 372.0).startswith("0 s (over by 1 min 12 s")
