@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "dev", "model")]
+LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "dev", "model", "vllm")]
 PACKAGES = ("protos", "services", "scheduler", "proposer", "evaluator", "engine_host", "benchmarks")
 
 
