@@ -28,7 +28,7 @@ def page(record: CampaignRecord, summary: Summary, blobs: Blobs) -> str:
             hero(summary),
             cards(summary),
             "<h2>Verdicts</h2>",
-            tally(summary.verdicts),
+            tally(summary),
             "<h2>How it went</h2>",
             _figures(record, summary, blobs),
             "<h2>Releases</h2>",

@@ -65,15 +65,20 @@ def cards(summary: Summary) -> str:
     return f'<div class="cards">{"".join(parts)}</div>'
 
 
-def tally(verdicts: dict[str, int]) -> str:
-    """Wins and losses side by side, in proportion."""
+def tally(summary: Summary) -> str:
+    """Wins and losses side by side, in proportion; attempts without a verdict beside them."""
+    verdicts = summary.verdicts
+    lost = "".join(
+        f'<p class="muted">{count} attempts ended without a verdict: {escape(reason)}</p>'
+        for reason, count in summary.lost_trials.items()
+    )
     total = sum(verdicts.values())
     if not total:
-        return '<p class="muted">No verdict yet.</p>'
+        return f'<p class="muted">No verdict yet.</p>{lost}'
     words = [word for word in WORDS if verdicts.get(word)]
     bar = "".join(f'<span class="w-{w}" style="flex:{verdicts[w]}"></span>' for w in words)
     key = "".join(f'<span><i class="w-{w}"></i>{verdicts[w]} {_say(w)}</span>' for w in words)
-    return f'<div class="tally">{bar}</div><div class="key">{key}</div>'
+    return f'<div class="tally">{bar}</div><div class="key">{key}</div>{lost}'
 
 
 def releases(record: CampaignRecord, blobs: Blobs) -> str:
@@ -157,7 +162,7 @@ def _forest(interval: Interval, word: str) -> str:
         f'<svg class="forest" viewBox="0 0 144 18" role="img" aria-label="{interval.estimate:.3f}">'
         '<line class="zero" x1="72" x2="72" y1="0" y2="18"/>'
         f'<line class="{word}" x1="{left:.1f}" x2="{right:.1f}" y1="9" y2="9" stroke-width="2"/>'
-        f'<circle class="{word}" cx="{middle:.1f}" cy="9" r="3.5"/></svg>'
+        f'<circle class="{word}" cx="{middle:.1f}" cy="9" r="2.6"/></svg>'
     )
 
 

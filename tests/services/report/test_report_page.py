@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
+from protos import events as e
 from recorded_campaign import CAMPAIGN, Recording, finished, paused
 from services.blobs import MemoryBlobs
 from services.report.page import page
@@ -87,6 +88,17 @@ def test_a_campaign_without_a_verdict_still_has_a_page():
 
     assert "No verdict yet" in text
     assert "Nothing to draw" in text
+
+
+def test_attempts_without_a_verdict_are_said():
+    recording = Recording()
+    recording.open()
+    lease = recording.lease(None, recording.start, "fast", "")
+    epoch = recording.add("trial", lease.trial, e.TrialGranted(lease))
+    lost = e.TrialLost(CAMPAIGN, lease.trial, epoch, "the host went away")
+    recording.add("trial", lease.trial, lost)
+
+    assert "1 attempts ended without a verdict: the host went away" in page_of(recording)
 
 
 def test_lost_evidence_leaves_gaps_and_no_failure():
