@@ -24,7 +24,10 @@ FINISHES = ("length", "stop")
 
 @dataclass(frozen=True)
 class Quiet:
-    """When a block counts: shares of its wall time that others may have taken from its side."""
+    """When a block counts: what others may have taken from its side.
+
+    `waited_share`: of the time that its threads wanted to run. `steal_share`: of the machine's time.
+    """
 
     waited_share: float = 0.10
     steal_share: float = 0.10
@@ -245,8 +248,9 @@ def _void(used: _Used, wall_ns: int, quiet: Quiet) -> str | None:
     """Why a block doesn't count; None: it does."""
     if used.frozen_cpu_ns > FROZEN_CPU_ALLOWED_NS:
         return f"the frozen side used {used.frozen_cpu_ns / 1e6:.1f} ms of processor time"
-    if used.waited_ns > quiet.waited_share * wall_ns:
-        return f"the side was kept waiting for {used.waited_ns / wall_ns:.0%} of the block"
+    wanted_ns = used.busy_cpu_ns + used.waited_ns
+    if used.waited_ns > quiet.waited_share * wanted_ns:
+        return f"the side was kept waiting for {used.waited_ns / wanted_ns:.0%} of its time to run"
     if used.steal_ns > quiet.steal_share * wall_ns * processes.CORES:
         return f"the machine was taken away for {used.steal_ns / 1e6:.0f} ms"
     return None

@@ -22,7 +22,7 @@ from protos.trial import Evidence, Lease, PairScript, Plan, Request, Script, Sid
 from services.blobs import DirectoryBlobs
 
 FAKE = Target("fake", "anything")
-ANY_NOISE = Quiet(waited_share=1e9, steal_share=1e9)  # no test is decided by how busy a machine is
+ANY_NOISE = Quiet(waited_share=2.0, steal_share=1e9)  # no test is decided by how busy a machine is
 
 
 @dataclass

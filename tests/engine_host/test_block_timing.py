@@ -48,9 +48,9 @@ def run(process: Scripted, *requests: Request) -> Any:
     ("used", "void"),
     [
         (_Used(50_000_000, 0, 0, 0), None),
-        (_Used(50_000_000, 900_000, 9_000_000, 0), None),
+        (_Used(91_000_000, 900_000, 9_000_000, 0), None),
         (_Used(50_000_000, 1_100_000, 0, 0), "frozen side used 1.1 ms"),
-        (_Used(50_000_000, 0, 11_000_000, 0), "kept waiting for 11%"),
+        (_Used(89_000_000, 0, 11_000_000, 0), "kept waiting for 11%"),
         (_Used(50_000_000, 0, 0, 10**9), "taken away"),
     ],
 )

@@ -56,7 +56,7 @@ from services.hooks import on_ask, on_command
 from services.ports import MemoryWorld, Ports
 
 FAKE = Target("fake", "anything")
-SETTINGS = EngineHostSettings(waited_share=1e9, steal_share=1e9, reprove_idle_s=0.2)
+SETTINGS = EngineHostSettings(waited_share=2.0, steal_share=1e9, reprove_idle_s=0.2)
 PLAN = Plan("fast", StopRule(min_pairs=2, max_pairs=2, mode="fixed"))
 
 

@@ -59,7 +59,7 @@ def slim_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def slim(slim_home: Path, seeded_judge: type) -> AsyncIterator[Slim]:
     blobs = DirectoryBlobs(slim_home / "blobs")
-    host = Host("host-0", slim_home, blobs, Quiet(waited_share=1e9, steal_share=1e9))
+    host = Host("host-0", slim_home, blobs, Quiet(waited_share=2.0, steal_share=1e9))
     prepared = await host.prepare(TARGET, "campaign")
     yield Slim(host, prepared.start_side, blobs, seeded_judge(blobs, pairs=4))
     await host.close()
