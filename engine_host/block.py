@@ -26,7 +26,7 @@ FINISHES = ("length", "stop")
 class Quiet:
     """When a block counts: what others may have taken from its side.
 
-    `waited_share`: of the time that its threads wanted to run. `steal_share`: of the machine's time.
+    `waited_share`: of the time its threads wanted to run. `steal_share`: of the machine's time.
     """
 
     waited_share: float = 0.10
