@@ -7,6 +7,8 @@ import torch
 
 from .sequence import Sequence
 
+_FEW = 1024
+
 
 def choose_tokens(logits: torch.Tensor, sequences: Listing[Sequence]) -> list[int]:
     """The next token of each sequence. logits [rows, vocab], row i of sequence i."""
@@ -25,13 +27,22 @@ def sample(logits: torch.Tensor, temperature: float, top_p: float, draw: float) 
     logits [vocab]; `draw`, uniform in [0, 1), decides alone, so a request's tokens depend neither
     on its neighbours nor on being computed again.
     """
-    probabilities = torch.softmax(logits.double() / temperature, dim=-1)
-    probabilities, order = probabilities.sort(descending=True)
-    cumulative = probabilities.cumsum(dim=-1)
-    kept = int((cumulative - probabilities < top_p).sum())
-    target = draw * float(cumulative[kept - 1])
-    rank = int((cumulative[:kept] <= target).sum())
-    return int(order[min(rank, kept - 1)])
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    if top_p == 1.0:
+        return _pick(probabilities, draw)
+    # Most often a few tokens hold that much; all are sorted only where they don't.
+    likeliest, order = probabilities.topk(min(_FEW, probabilities.shape[0]))
+    if float(likeliest.sum()) < top_p:
+        likeliest, order = probabilities.sort(descending=True)
+    before = likeliest.cumsum(dim=-1, dtype=torch.float64) - likeliest
+    return int(order[_pick(likeliest[before < top_p], draw)])
+
+
+def _pick(shares: torch.Tensor, draw: float) -> int:
+    """Index of the share in which `draw`, times their sum, falls. shares [n]."""
+    ends = shares.cumsum(dim=-1, dtype=torch.float64)
+    index = int(torch.searchsorted(ends, draw * ends[-1], right=True))
+    return min(index, shares.shape[0] - 1)
 
 
 def logprobs_of(logits: torch.Tensor, tokens: Listing[int]) -> list[float]:

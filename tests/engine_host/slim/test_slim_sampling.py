@@ -34,6 +34,12 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert shares_of(1.0, 0.01) == [0.0, 1.0, 0.0, 0.0]
 
 
+def test_a_flat_distribution_is_cut_where_it_reaches_top_p():
+    flat = torch.zeros(4000)
+    drawn = {sample(flat, 1.0, 0.5, (index + 0.5) / 8000) for index in range(8000)}
+    assert len(drawn) == pytest.approx(2000, abs=2)
+
+
 def test_the_largest_draw_stays_inside_the_kept_tokens():
     assert sample(LOGITS, 1.0, 0.79, 1.0 - 2**-53) == 3
 
