@@ -17,7 +17,7 @@ from services.cli.progress import Progress
 from services.cli.watch import Interrupts, watch
 from services.errors import PerpetuneError
 from services.local.run_folder import RUNS, RunFolder, check_space, create, find
-from services.local.system import System, open_system
+from services.local.system import System, SystemFailed, open_system
 from services.log import setup_log
 from services.report.record import CampaignRecord
 
@@ -131,10 +131,17 @@ async def _watched(
     try:
         await watch(system.ports, Progress(record), view, interrupts, ask_pause, system.check)
     except* PerpetuneError as group:
-        reason = group.exceptions[0]
-        check_space(system.folder.path)  # a full disk is the likelier cause, and says what to do
-        then = f"; {closing.resume_line(system.folder)}" if record.opening else ""
-        raise UsageError(f"{reason}{then}") from reason
+        then = f"; then {closing.resume_line(system.folder)}" if record.opening else ""
+        raise UsageError(f"{_cause(system, group.exceptions[0])}{then}") from group
+
+
+def _cause(system: System, error: Exception) -> Exception:
+    """A full disk, which many other errors come from, or the error itself."""
+    try:
+        system.check_disk()
+    except SystemFailed as full:
+        return full
+    return error
 
 
 def _with_trace(opening: OpenCampaign, digest: str) -> OpenCampaign:

@@ -23,7 +23,6 @@ from services.errors import PerpetuneError
 
 RUNS = Path("runs")
 MIN_FREE_BYTES = 200_000_000  # a campaign's store, evidence and logs, with room to end cleanly
-STOP_FREE_BYTES = 20_000_000  # with less, a running campaign is ended while it can still be written
 
 
 class RunFolderError(PerpetuneError):
@@ -128,14 +127,19 @@ def create(path: Path, campaign: str) -> RunFolder:
     return RunFolder(path)
 
 
-def check_space(path: Path, needed: int = MIN_FREE_BYTES) -> None:
-    """Raise RunFolderError when the disk under `path` has less than `needed` bytes left."""
-    free = shutil.disk_usage(path).free
-    if free < needed:
+def check_space(path: Path) -> None:
+    """Raise RunFolderError when the disk under `path` can't take a campaign."""
+    free = free_bytes(path)
+    if free < MIN_FREE_BYTES:
         raise RunFolderError(
             f"the disk of {path} is full: {free // 1_000_000} MB free, a campaign needs "
             f"{MIN_FREE_BYTES // 1_000_000} MB; free some, or give another folder with --run DIR"
         )
+
+
+def free_bytes(path: Path) -> int:
+    """What is left on the disk under a path."""
+    return shutil.disk_usage(path).free
 
 
 def find(name: str | None, runs: Path = RUNS) -> RunFolder:

@@ -14,7 +14,7 @@ from pathlib import Path
 from protos.events import Event
 from services.broker import Broker
 from services.errors import BrokerError, PerpetuneError
-from services.local.run_folder import STOP_FREE_BYTES, RunFolder, check_space
+from services.local.run_folder import RunFolder, free_bytes
 from services.ports import Ports, open_ports
 from services.settings import Settings
 from services.supervisor import Child, Supervisor
@@ -23,6 +23,7 @@ CONTROL_NICE = 10
 # Numeric libraries of the control rooms keep to one thread: the cores belong to the engines.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 TOO_MANY_EXITS = 3
+STOP_FREE_BYTES = 20_000_000  # with less, a running campaign is ended while it can still be written
 
 
 class SystemFailed(PerpetuneError):
@@ -61,9 +62,16 @@ class System:
     supervisor: Supervisor
     broker: Broker
 
+    def check_disk(self) -> None:
+        """Raise SystemFailed when the run can't be written much longer."""
+        path, free = self.folder.path, free_bytes(self.folder.path)
+        if free < STOP_FREE_BYTES:
+            left = f"{free // 1_000_000} MB are left"
+            raise SystemFailed(f"the disk of {path} is full, {left}: free some")
+
     def check(self) -> None:
-        """Raise SystemFailed when a room ends again and again, RunFolderError on a full disk."""
-        check_space(self.folder.path, STOP_FREE_BYTES)
+        """Raise SystemFailed when the disk is full or a room ends again and again."""
+        self.check_disk()
         for name in {exit.name for exit in self.supervisor.exits}:
             ended = [exit for exit in self.supervisor.exits if exit.name == name]
             if len(ended) >= TOO_MANY_EXITS:

@@ -87,7 +87,7 @@ async def test_a_disk_that_fills_up_ends_a_running_campaign_with_a_reason(folder
         usage = shutil.disk_usage(folder.path)._replace(free=1_000_000)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
 
-        with pytest.raises(RunFolderError, match="is full: 1 MB free"):
+        with pytest.raises(SystemFailed, match="is full, 1 MB are left: free some"):
             system.check()
 
 
