@@ -1,13 +1,21 @@
 """Planted patches on real processes: what each leaves in its evidence, the next trial untouched."""
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from engine_host.errors import EngineLostError
+from engine_host.host import Host
+from engine_host.settings import EngineHostSettings
+from engine_host.zygotes import Exposure
 from protos.codec import decode
+from protos.target import Target
 from protos.trial import Evidence, Limits, Plan, Side, StopRule
+from services.blobs import DirectoryBlobs
 
 MODEL = "fake/model.py"
 RULE = StopRule(min_pairs=3, max_pairs=3, mode="fixed")
@@ -308,3 +316,23 @@ async def test_an_incumbent_is_kept_across_candidates(fake: Fake):
     kept = residency.incumbent(fake.start, Limits())[0].pid
     await fake.run(doing(fake, "pass"))
     assert residency.incumbent(fake.start, Limits())[0].pid == kept
+
+
+async def test_a_holder_stops_by_itself_when_its_lease_runs_out(fake: Fake):
+    with pytest.raises(EngineLostError, match="lease of 0 s ran out"):
+        await fake.host.run(fake.lease(fake.start, expires_s=0.0), fake.judge)
+    assert (await fake.run(fake.start)).failure is None
+
+
+async def test_without_confinement_a_trial_runs_only_when_a_setting_says_so(tmp_path: Path):
+    blobs = DirectoryBlobs(tmp_path / "blobs")
+    host = Host("host-0", tmp_path, blobs, exposure=Exposure(unsafe=True))
+    prepared = await host.prepare(Target("fake", "anything"), "campaign")
+    residency = host.residency("campaign")
+    process = residency.bring(prepared.start_side, "hot", Limits())
+    inside = os.readlink(f"/proc/{process.pid}/ns/mnt")
+    process.end()
+    await host.close()
+    assert inside == os.readlink("/proc/self/ns/mnt")
+    assert not Exposure().unsafe
+    assert not EngineHostSettings().unsafe_no_sandbox
