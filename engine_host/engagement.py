@@ -11,8 +11,8 @@ from protos.trial import Lease, Request
 
 def prove(
     residency: Residency, process: TrialProcess, lease: Lease, request: Request
-) -> tuple[bool, str]:
-    """Whether any changed function is needed, and how that showed.
+) -> tuple[bool | None, str]:
+    """Whether any changed function is needed, and how that showed; None: none could be reached.
 
     `process` is side B after its last timed block; it is of no use afterwards. Where no request
     fails, one more process shows whether the engine can be built and prepared without them.
@@ -33,7 +33,7 @@ def prove(
     return _prove_early(residency, lease, len(armed) if isinstance(armed, list) else 0)
 
 
-def _prove_early(residency: Residency, lease: Lease, armed: int) -> tuple[bool, str]:
+def _prove_early(residency: Residency, lease: Lease, armed: int) -> tuple[bool | None, str]:
     limits, side = lease.plan.limits, lease.side_b
     functions = list(side.changed)
     try:
@@ -46,6 +46,8 @@ def _prove_early(residency: Residency, lease: Lease, armed: int) -> tuple[bool, 
         return True, f"the engine can't be prepared without it: {error}"
     finally:
         process.end()
+    if armed == 0:
+        return None, f"none of {len(functions)} changed functions could be made to raise"
     return (
         False,
         f"no request needed any of {len(functions)} changed functions ({armed} were armed)",

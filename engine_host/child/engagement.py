@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import sys
 from collections.abc import Iterable
 from types import CodeType, FunctionType
@@ -21,16 +22,33 @@ def arm(tree: Tree, names: Iterable[str]) -> list[str]:
     Returns the names that were reached; a module that isn't imported yet isn't.
     """
     builtins.__dict__["__engaged__"] = Engaged
-    armed = []
+    armed: list[str] = []
+    hidden: dict[tuple[str, str], str] = {}
     for name in names:
         path, _, qualname = name.partition(":")
         module = sys.modules.get(module_name(path))
         if module is None:
             continue
         function = resolve(module, qualname, tree.filename(path))
-        if function is not None:
+        if function is None:
+            hidden[tree.filename(path), qualname] = name
+        else:
             function.__code__ = _raiser(function, name)
             armed.append(name)
+    return armed + _arm_hidden(hidden) if hidden else armed
+
+
+def _arm_hidden(hidden: dict[tuple[str, str], str]) -> list[str]:
+    """Functions that no name leads to, such as wrapped ones: found among all living objects."""
+    armed: list[str] = []
+    gc.unfreeze()
+    for found in gc.get_objects():
+        if isinstance(found, FunctionType):
+            place = (found.__code__.co_filename, found.__code__.co_qualname)
+            name = hidden.get(place)
+            if name is not None:
+                found.__code__ = _raiser(found, name)
+                armed.append(name)
     return armed
 
 

@@ -108,6 +108,25 @@ async def test_code_that_only_building_an_engine_needs_is_engaged(fake: Fake):
     assert "built" in evidence.engaged_detail
 
 
+async def test_a_function_behind_a_wrapper_that_hides_it_is_proved_all_the_same(fake: Fake):
+    wrapper = (
+        "class Hidden:\n    def __init__(self, inner):\n        self.inner = inner\n\n"
+        "    def __call__(self, *arguments):\n        return self.inner(*arguments)\n\n\n"
+    )
+    source = fake.source(MODEL).replace("def pick(", f"{wrapper}@Hidden\ndef pick(")
+    side = fake.write(MODEL, source, rung="warm", changed=("fake/model.py:pick",))
+    evidence = await fake.run(side)
+    assert evidence.engaged is True
+    assert "pick" in evidence.engaged_detail
+
+
+async def test_functions_that_cannot_be_reached_leave_the_question_open(fake: Fake):
+    side = fake.change(MODEL, "def pick", "# nothing\ndef pick", changed=("fake/model.py:no",))
+    evidence = await fake.run(side)
+    assert evidence.engaged is None
+    assert "none of 1" in evidence.engaged_detail
+
+
 async def test_a_patch_that_cannot_be_hot_goes_warm_and_the_evidence_says_so(fake: Fake):
     side = fake.change("fake/engine.py", "self.precision = precision", "self.precision = 'x'")
     evidence = await fake.run(side)
