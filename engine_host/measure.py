@@ -15,7 +15,7 @@ from engine_host import engagement, grading
 from engine_host.block import Place, Quiet, Served, run_block, serve
 from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
 from engine_host.judge_port import JudgeBridge, Revealed
-from engine_host.residency import Residency
+from engine_host.residency import SLOWER, Residency
 from engine_host.trial_process import EngagedError, TrialProcess
 from protos.metrics import failures, pair_ratio
 from protos.stopping import decide
@@ -158,11 +158,11 @@ class Measurement:
         try:
             self._residency.load(self._b, side, limits.start_s)
         except NotHotError as error:
-            self._record.found["reproof"] = f"hot refused: {error}"
+            self._record.found["reproof"] = f"{self._b.rung} refused: {error}"
             self._b.end()
-            self._b = self._residency.candidate(side, "warm", limits)
+            self._b = self._residency.candidate(side, SLOWER[self._b.rung], limits)
             self._record.rung = self._b.rung
-            self._residency.load(self._b, side, limits.start_s)
+            self._load()
 
     def _pairs(self, revealed: Revealed) -> str:
         """Run pairs until the declared rule stops. Returns what it said."""

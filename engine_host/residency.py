@@ -20,6 +20,7 @@ from engine_host.zygotes import CONFINED, ChildSpec, Exposure, start_cold
 from protos.trial import Limits, Side
 from services.blobs import Blobs
 
+SLOWER = {"hot": "warm", "warm": "cold"}  # where a change goes that a rung can't take
 KEPT_RELEASES = 2  # warm engines beside the start's
 REFERENCE_LIMITS = Limits(start_s=60.0, memory_bytes=16_000_000_000)
 
@@ -152,7 +153,7 @@ class Residency:
             self.load(process, side, limits.start_s, **more)
         except NotHotError:
             process.end()
-            return self.bring(side, "warm", limits, **more)
+            return self.bring(side, SLOWER[process.rung], limits, **more)
         except BaseException:
             process.end()
             raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from engine_host import vllm_tree
 from engine_host.errors import HostError
 from engine_host.residency import Model, Residency
 from engine_host.trees import start_files
@@ -67,6 +68,8 @@ def prepare_target(target: Target, campaign: str, home: Path, blobs: Blobs) -> P
         raise HostError(f"unknown engine {target.engine!r}: use one of {', '.join(KINDS)}")
     model, tokenizer = _prepare_model(target, home, blobs)
     files = start_files(target.engine, blobs)
+    if target.engine == "vllm":
+        files |= vllm_tree.overlay(blobs)
     start = Release(campaign, 0, files)
     per_pass = model.facts.get("bytes_per_pass")
     facts = EngineFacts(

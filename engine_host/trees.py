@@ -17,13 +17,17 @@ class TreeError(Exception):
 
 
 def start_files(engine: str, blobs: Blobs) -> dict[str, str]:
-    """Put the shipped tree of an engine into blobs; its paths to blob digests."""
+    """Put the shipped tree of an engine into blobs; its paths to blob digests.
+
+    A folder that is no package itself holds the tree's packages by their names.
+    """
     folder = ENGINES_FOLDER / engine
+    prefix = f"{engine}/" if (folder / "__init__.py").is_file() else ""
     files: dict[str, str] = {}
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         if path.is_file() and not path.is_symlink() and "__pycache__" not in inside.parts:
-            files[f"{engine}/{inside.as_posix()}"] = blobs.put(path.read_bytes())
+            files[f"{prefix}{inside.as_posix()}"] = blobs.put(path.read_bytes())
     return files
 
 

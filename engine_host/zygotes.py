@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine_host import processes, sandbox
+from engine_host.environments import environment
 from engine_host.errors import EngineLostError, TrialFailedError, UnprotectedError
 from engine_host.trial_process import TrialProcess
 from engine_host.wire import ChannelBrokenError, ChannelTimeoutError, HostChannel, channel_pair
@@ -27,15 +29,28 @@ START_LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class EngineKind:
-    """What an engine's processes need: packages they may see, and imports worth having done."""
+    """What an engine's processes need: packages they may see, and imports worth having done.
+
+    `own_environment`: it runs in `.venv-<engine>`, not in ours. `package`: of its tree, where that
+    isn't named after the engine. `early`: its modules can be imported only once in a process.
+    """
 
     packages: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    own_environment: bool = False
+    package: str = ""
+    early: bool = False
 
 
 KINDS = {
     "slim": EngineKind(packages=("torch", "numpy"), imports=("torch",)),
     "fake": EngineKind(),
+    "vllm": EngineKind(
+        imports=("vllm_adapter.early", "vllm_adapter.engine"),
+        own_environment=True,
+        package="vllm_adapter",
+        early=True,
+    ),
 }
 
 
@@ -71,12 +86,32 @@ class ChildSpec:
         return {
             "kind": kind,
             **{name: getattr(self, name) for name in _TOLD},
-            "view": sandbox.view(known.packages, (self.tree, self.weights, *folders)),
+            "view": sandbox.view(known.packages, (self.tree, self.weights, *folders, *self._own())),
             "hidden": sandbox.hidden(),
-            "search": sandbox.search_paths(),
+            "search": self._search(),
             "imports": known.imports,
+            "package": known.package,
+            "early": known.early,
             "unsafe": self.exposure.unsafe,
         }
+
+    def command(self) -> tuple[str, dict[str, str]]:
+        """The interpreter of the child and its whole environment. Raises HostError."""
+        variables = sandbox.environment()
+        if not KINDS[self.engine].own_environment:
+            return sys.executable, variables
+        own = environment(self.engine)
+        return own.python, variables | own.variables(self.knobs)
+
+    def _own(self) -> tuple[str, ...]:
+        if not KINDS[self.engine].own_environment:
+            return ()
+        return (str(environment(self.engine).folder), sysconfig.get_path("include"))
+
+    def _search(self) -> tuple[str, ...]:
+        if not KINDS[self.engine].own_environment:
+            return sandbox.search_paths()
+        return (str(environment(self.engine).packages),)
 
 
 class Zygote:
@@ -89,7 +124,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._ended: dict[int, int] = {}
         with theirs:
-            self._process = _spawn(theirs, spec.exposure)
+            self._process = _spawn(theirs, spec)
         self._control.send(json.dumps(spec.config(kind)).encode())
 
     def wait(self, limit_s: float = START_LIMIT_S) -> None:
@@ -181,7 +216,7 @@ def start_cold(spec: ChildSpec, limits: Limits, kind: str = "cold", rank: int = 
     """
     channel, theirs = channel_pair()
     with theirs:
-        process = _spawn(theirs, spec.exposure)
+        process = _spawn(theirs, spec)
     deadline_ns = time.monotonic_ns() + int(limits.start_s * 1e9)
     order = {
         "config": {**spec.config(kind), "rank": rank},
@@ -225,13 +260,14 @@ class ColdProcess(TrialProcess):
         return gone
 
 
-def _spawn(theirs: socket.socket, exposure: Exposure) -> subprocess.Popen[bytes]:
+def _spawn(theirs: socket.socket, spec: ChildSpec) -> subprocess.Popen[bytes]:
     number = theirs.fileno()
+    python, variables = spec.command()
     script = str(sandbox.CHILD_FOLDER / "launch.py")
-    output = None if exposure.output else subprocess.DEVNULL
+    output = None if spec.exposure.output else subprocess.DEVNULL
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", script, str(number)],
-        env=sandbox.environment(),
+        [python, "-I", "-S", script, str(number)],
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

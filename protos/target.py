@@ -19,7 +19,7 @@ METRICS: dict[str, str] = {
     "e2e_ms_p50": "min",  # last token - scheduled send
     "e2e_ms_p99": "min",
 }
-ENGINES = ("slim", "fake")
+ENGINES = ("slim", "fake", "vllm")
 WORKLOADS = ("single", "chat", "code", "agent", "trace")
 
 

@@ -40,7 +40,7 @@ def _built(config: Config) -> Built:
     os.environ.pop("LD_PRELOAD", None)
     tree = Tree.read(config.tree)
     return Built(
-        config.engine,
+        config.package or config.engine,
         tree,
         config.weights,
         config.precision,

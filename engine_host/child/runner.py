@@ -38,6 +38,7 @@ class Built:
     engine: Any = None
     ran_at_build: Ran = frozenset()
     prepared: tuple[str, ...] = ()
+    ran_at_import: Ran | None = None  # None: the tree's modules aren't imported before `load`
 
     def build(self) -> None:
         """Import the package, map the weights, make the engine. Raises what the engine raises."""
@@ -64,6 +65,24 @@ class Built:
         self.engine = None
         self.prepared, self.ran_at_build = (), frozenset()
         purge(self.name)
+
+    def follow(self, files: dict[str, str | None], knobs: dict[str, Any]) -> None:
+        """Take another tree and knobs, where no engine is built yet. Raises NotHot.
+
+        Modules that were imported early can't be imported again: they follow in place.
+        """
+        if self.ran_at_import is None:
+            self.tree.overlay(files)
+            self.tree.install()
+        else:
+            apply_changes(self.tree, files, self.ran_at_import, built=False)
+            for knob in importlib.import_module(self.name).SPACE:
+                name, default = knob["name"], knob["default"]
+                if knob["rung"] == "process" and self.knobs.get(name, default) != knobs.get(
+                    name, default
+                ):
+                    raise NotHot(f"sets {name}, which is read when a process starts")
+        self.knobs = knobs
 
     def knob_changes(self, knobs: dict[str, Any]) -> dict[str, Any]:
         """What `knobs` (absent ones at their defaults) would change. Raises NotHot if not live."""
@@ -176,9 +195,7 @@ class Runner:
         knobs: dict[str, Any] = frame.get("knobs", {})
         libraries: dict[str, str] = frame.get("libraries", {})
         if built.engine is None:
-            built.tree.overlay(files)
-            built.tree.install()
-            built.knobs = knobs
+            built.follow(files, knobs)
             built.add_libraries(libraries)
             importlib.import_module(built.name)
             self._arm_early(frame)

@@ -25,13 +25,18 @@ Ran = Collection[tuple[str, str]]
 
 
 def apply_changes(
-    tree: Tree, files: Mapping[str, str | None], ran_at_build: Ran = frozenset()
+    tree: Tree,
+    files: Mapping[str, str | None],
+    ran_at_build: Ran = frozenset(),
+    *,
+    built: bool = True,
 ) -> list[str]:
     """Follow `files` (path to new text; None deletes) in the modules that are already imported.
 
     `ran_at_build`: (file name, qualified name) of functions whose results the running engine was
-    built from; changing one wouldn't change the engine. Returns the qualified names changed or
-    added. Raises NotHot, SyntaxError, or what an added statement raises.
+    built from; changing one wouldn't change the engine. Not `built`: nothing has been constructed
+    yet, so constructors may change. Returns the qualified names changed or added. Raises NotHot,
+    SyntaxError, or what an added statement raises.
     """
     plans: dict[str, FileDiff] = {}
     for path, text in files.items():
@@ -42,7 +47,7 @@ def apply_changes(
         plans[path] = diff(tree.sources[path], text)
     for path, plan in plans.items():
         for change in plan.changed:
-            _refuse_built(tree.filename(path), change, ran_at_build)
+            _refuse_built(tree.filename(path), change, ran_at_build, built)
     old_code = {path: tree.code(path) for path, plan in plans.items() if plan.changed}
     tree.overlay(files)
     _add_all(tree, plans)
@@ -52,11 +57,12 @@ def apply_changes(
     return [f"{path}:{name}" for path, plan in plans.items() for name in plan.functions]
 
 
-def _refuse_built(filename: str, change: Changed, ran_at_build: Ran) -> None:
-    if change.new.name in _CONSTRUCTORS:
+def _refuse_built(filename: str, change: Changed, ran_at_build: Ran, built: bool) -> None:
+    if built and change.new.name in _CONSTRUCTORS:
         raise NotHot(f"changes the constructor {change.qualname}")
     if (filename, change.qualname) in ran_at_build:
-        raise NotHot(f"changes {change.qualname}, which ran while the engine was built")
+        what = "the engine was built" if built else "modules were imported"
+        raise NotHot(f"changes {change.qualname}, which ran while {what}")
 
 
 def _add_all(tree: Tree, plans: Mapping[str, FileDiff]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import importlib.abc
 import json
 import os
 import select
@@ -46,6 +47,8 @@ class Config:
     warm_up: tuple[dict[str, Any], ...] = ()
     unsafe: bool = False
     rank: int = 0
+    package: str = ""  # of the tree, where it isn't named after the engine
+    early: bool = False  # the tree's modules can be imported but once: before any patch is loaded
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Config:
@@ -142,10 +145,16 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
     What libraries keep for shapes they have met stays in the process either way, so that engines
     forked warm and engines built in a fork start alike. Returns the tokens of the warm-up requests.
     """
-    for name in config.imports:
-        importlib.import_module(name)
-    built.tree.compile_all()
-    finder = built.tree.install()
+    if config.early:
+        finder = _import_early(config, built)
+        if not warm:
+            # An engine thrown away would leave behind what functions remember of their calls.
+            importlib.import_module(built.name).load_weights(config.weights)
+            return []
+    else:
+        _import(config)
+        built.tree.compile_all()
+        finder = built.tree.install()
 
     def build() -> None:
         built.build()
@@ -160,10 +169,27 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
             golden[-1] += [t for output in built.engine.step() for t in output["tokens"]]
     _run_together(built.engine, config.warm_up)
     built.engine.reset()
+    if config.early:
+        held = built.engine.held()  # by compiled graphs
+        imported = built.ran_at_import or ()
+        built.ran_at_build = frozenset((*built.ran_at_build, *imported, *held))
     if not warm:
         built.forget()
         sys.meta_path.remove(finder)
     return golden
+
+
+def _import(config: Config) -> None:
+    for name in config.imports:
+        importlib.import_module(name)
+
+
+def _import_early(config: Config, built: Built) -> importlib.abc.MetaPathFinder:
+    """Import through the tree, noting which of its functions run meanwhile."""
+    finder = built.tree.install()
+    built.ran_at_import = record_calls(built.tree.root, lambda: _import(config))
+    built.tree.compile_all()
+    return finder
 
 
 def _run_together(engine: Any, requests: tuple[dict[str, Any], ...]) -> None:
