@@ -1,10 +1,12 @@
-/* One decode step of a Llama-architecture model for a few sequences, in one parallel region.
+/* One pass of a Llama-architecture model over a few tokens, in one parallel region.
  *
- * Five phases a layer, a barrier after each: query/key/value rows; rotation, cache and attention;
- * output rows; gate and up rows; down rows. Rows of a matrix are shared out in equal, contiguous
+ * Six phases a layer, a barrier after each: query, key and value rows; keys and values into the
+ * cache; attention; output rows; gate and up rows; down rows. Rows of a matrix are shared out in equal, contiguous
  * parts, so that each thread streams. LAYER_ and HEAD_ say how weights lie (rows_*.c). */
 #include <omp.h>
 
+#define MAX_ROWS 32
+#define MAX_THREADS 64
 #define ROW_BYTES(n) LAYER_KIND(row_bytes)(n)
 
 typedef struct {
@@ -75,33 +77,43 @@ static void add_rows(const char *w, int n, const float *x, int stride, int count
                      float *out, int out_stride) {
     for (int r = from; r < to; r++) {
         const char *row = w + (size_t)r * ROW_BYTES(n);
-        float y[64];
+        float y[MAX_ROWS];
         FOR_TOKENS(LAYER_KIND(dot), row, n, x, x + n, stride, count, y, 1)
         for (int t = 0; t < count; t++) out[(size_t)t * out_stride + r] += y[t];
     }
 }
 
-/* Rotate, store this position's key and value, attend. One head of one token. */
+INLINE int64_t slot_of(const token_t *token, int position) {
+    return token->slots ? token->slots[position] : token->first + position;
+}
+
+/* Rotate one key of one token and store it with its value. */
+static void remember(const model_t *m, const layer_t *l, const token_t *token, const float *qkv, int g) {
+    const int d = m->head_dim, half = d / 2;
+    const float *c = m->cos + (size_t)token->position * half, *s = m->sin + (size_t)token->position * half;
+    const float *k = qkv + (m->heads + g) * d, *v = qkv + (m->heads + m->kv_heads + g) * d;
+    const int64_t at = slot_of(token, token->position) * m->slot_stride + g * m->head_stride;
+    for (int i = 0; i < half; i++) {
+        l->keys[at + i] = narrow(k[i] * c[i] - k[i + half] * s[i]);
+        l->keys[at + i + half] = narrow(k[i + half] * c[i] + k[i] * s[i]);
+    }
+    for (int i = 0; i < d; i++) l->values[at + i] = narrow(v[i]);
+}
+
+/* One head of one token attends to all positions up to its own. */
 static void attend(const model_t *m, const layer_t *l, const token_t *token, const float *qkv, int h,
                    float *scores, float *out) {
     const int d = m->head_dim, half = d / 2, g = h / (m->heads / m->kv_heads), n = token->position + 1;
     const float *c = m->cos + (size_t)token->position * half, *s = m->sin + (size_t)token->position * half;
-    const int64_t *slots = token->slots;
     const uint16_t *keys = l->keys + g * m->head_stride, *values = l->values + g * m->head_stride;
+    const float *p = qkv + h * d;
     float q[d] __attribute__((aligned(64))), top = -INFINITY;
-    /* Heads that share a key write the same bytes to the same place. */
-    const float *k = qkv + (m->heads + g) * d, *v = qkv + (m->heads + m->kv_heads + g) * d, *p = qkv + h * d;
-    int64_t at = (slots ? slots[n - 1] : token->first + n - 1) * m->slot_stride;
     for (int i = 0; i < half; i++) {
-        ((uint16_t *)keys)[at + i] = narrow(k[i] * c[i] - k[i + half] * s[i]);
-        ((uint16_t *)keys)[at + i + half] = narrow(k[i + half] * c[i] + k[i] * s[i]);
         q[split(i)] = (p[i] * c[i] - p[i + half] * s[i]) * m->scale;
         q[split(i + half)] = (p[i + half] * c[i] + p[i] * s[i]) * m->scale;
     }
-    for (int i = 0; i < d; i++) ((uint16_t *)values)[at + i] = narrow(v[i]);
     for (int i = 0; i < n; i++) {
-        at = (slots ? slots[i] : token->first + i) * m->slot_stride;
-        bf16_dot(keys + at, d, q, NULL, 0, 1, scores + i);
+        bf16_dot(keys + slot_of(token, i) * m->slot_stride, d, q, NULL, 0, 1, scores + i);
         top = scores[i] > top ? scores[i] : top;
     }
     vf total = {0};
@@ -117,8 +129,7 @@ static void attend(const model_t *m, const layer_t *l, const token_t *token, con
     for (int j = 0; j < d; j += BLOCK) {
         vf a = {0}, b = {0};
         for (int i = 0; i < n; i++) {
-            at = (slots ? slots[i] : token->first + i) * m->slot_stride;
-            vu pairs = load_pairs(values + at + j);
+            vu pairs = load_pairs(values + slot_of(token, i) * m->slot_stride + j);
             a += even_of(pairs) * scores[i];
             b += odd_of(pairs) * scores[i];
         }
@@ -145,6 +156,10 @@ static void layer_step(const model_t *m, int i, const token_t *tokens, int count
     rows(l->k, width, kv, H, normed, nx, count, from, to, m->qkv, qkv_rows);
     rows(l->v, width + kv, kv, H, normed, nx, count, from, to, m->qkv, qkv_rows);
 #pragma omp barrier
+    share(count * m->kv_heads, me, all, &from, &to);
+    for (int j = from; j < to; j++)
+        remember(m, l, tokens + j / m->kv_heads, m->qkv + (size_t)(j / m->kv_heads) * qkv_rows, j % m->kv_heads);
+#pragma omp barrier
     share(count * m->heads, me, all, &from, &to);
     for (int j = from; j < to; j++) {
         int t = j / m->heads, h = j % m->heads;
@@ -158,7 +173,7 @@ static void layer_step(const model_t *m, int i, const token_t *tokens, int count
     for (int t = 0; t < count; t++) norm_split(m->x + (size_t)t * H, l->mlp_norm, normed + (size_t)t * nx, H, m->eps);
     if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
     share(M / LANES, me, all, &from, &to);
-    float gate[64 * LANES], up[64 * LANES];
+    float gate[MAX_ROWS * LANES], up[MAX_ROWS * LANES];
     for (int r = from * LANES; r < to * LANES; r += LANES) {
         rows(l->gate + (size_t)r * ROW_BYTES(H), 0, LANES, H, normed, nx, count, 0, LANES, gate, LANES);
         rows(l->up + (size_t)r * ROW_BYTES(H), 0, LANES, H, normed, nx, count, 0, LANES, up, LANES);
@@ -174,44 +189,50 @@ static void layer_step(const model_t *m, int i, const token_t *tokens, int count
 #pragma omp barrier
 }
 
-/* Compute `count` (1 to 64) tokens. Without `best`, stop before the final norm: the hidden states
- * are in m->x [count][hidden]. With it, best[t] becomes the most likely token (the first of equals),
+/* This thread's share of the output rows: logits unless null, and its most likely tokens. */
+static void head_step(const model_t *m, int count, int me, int all, float *normed, float *logits,
+                      float *top, int32_t *index) {
+    const int H = m->hidden, nx = H + H / BLOCK;
+    int from, to;
+    for (int t = 0; t < count; t++) {
+        norm_split(m->x + (size_t)t * H, m->final_norm, normed + (size_t)t * nx, H, m->eps);
+        top[t] = -INFINITY;
+        index[t] = 0;
+    }
+    if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
+    share(m->vocab, me, all, &from, &to);
+    for (int r = from; r < to; r++) {
+        const char *row = m->head + (size_t)r * HEAD_KIND(row_bytes)(H);
+        float y[MAX_ROWS];
+        FOR_TOKENS(HEAD_KIND(dot), row, H, normed, normed + H, nx, count, y, 1)
+        for (int t = 0; t < count; t++) {
+            if (logits) logits[(size_t)t * m->vocab + r] = y[t];
+            if (y[t] > top[t]) { top[t] = y[t]; index[t] = r; }
+        }
+    }
+}
+
+/* Compute `count` (1 to MAX_ROWS) tokens. Those of one sequence come in order of position.
+ * With `tokens`, all layers: the hidden states are then in m->x [count][hidden]; without, they are
+ * taken from there. With `best`, best[t] becomes the most likely next token (the first of equals),
  * and logits [count][vocab] are filled unless null. Dimensions are multiples of 32. */
-void decode_step(const model_t *m, const token_t *tokens, int count, int32_t *best, float *logits) {
+void fused_step(const model_t *m, const token_t *tokens, int count, int32_t *best, float *logits) {
     const int H = m->hidden, nx = H + H / BLOCK;
     int longest = 0, used = 1;
-    for (int t = 0; t < count; t++) {
+    for (int t = 0; tokens && t < count; t++) {
         if (tokens[t].position > longest) longest = tokens[t].position;
         for (int k = 0; k < H; k++) m->x[(size_t)t * H + k] = widen(m->embedding[(size_t)tokens[t].token * H + k]);
     }
-    float top[64][64];
-    int32_t index[64][64];
+    float top[MAX_THREADS][MAX_ROWS];
+    int32_t index[MAX_THREADS][MAX_ROWS];
 #pragma omp parallel num_threads(m->threads)
     {
         const int me = omp_get_thread_num(), all = omp_get_num_threads();
         float normed[count * nx] __attribute__((aligned(64)));
         float scores[longest + 1 + LANES] __attribute__((aligned(64)));
-        for (int i = 0; i < m->layers; i++) layer_step(m, i, tokens, count, me, all, normed, scores);
-        if (best) {
-            int from, to;
-            for (int t = 0; t < count; t++) {
-                norm_split(m->x + (size_t)t * H, m->final_norm, normed + (size_t)t * nx, H, m->eps);
-                top[me][t] = -INFINITY;
-                index[me][t] = 0;
-            }
-            if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
-            share(m->vocab, me, all, &from, &to);
-            for (int r = from; r < to; r++) {
-                const char *row = m->head + (size_t)r * HEAD_KIND(row_bytes)(H);
-                float y[64];
-                FOR_TOKENS(HEAD_KIND(dot), row, H, normed, normed + H, nx, count, y, 1)
-                for (int t = 0; t < count; t++) {
-                    if (logits) logits[(size_t)t * m->vocab + r] = y[t];
-                    if (y[t] > top[me][t]) { top[me][t] = y[t]; index[me][t] = r; }
-                }
-            }
-            if (me == 0) used = all;
-        }
+        for (int i = 0; tokens && i < m->layers; i++) layer_step(m, i, tokens, count, me, all, normed, scores);
+        if (best) head_step(m, count, me, all, normed, logits, top[me], index[me]);
+        if (me == 0) used = all;
     }
     for (int t = 0; best && t < count; t++) {
         int winner = 0;
