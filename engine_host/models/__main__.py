@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from .errors import ModelError
+from .hf_folder import hf_folder
 from .locate import ACCEPTED
 from .prepared import prepare, verify
 
@@ -18,11 +19,13 @@ def main(arguments: list[str]) -> int:
     command.add_argument("model", help=ACCEPTED)
     command.add_argument("--home", type=Path, required=True, help="folder that caches models")
     command.add_argument("--verify", action="store_true", help="check the cached files' digests")
+    command.add_argument("--hf", action="store_true", help="write it as a Hugging Face folder too")
     options = parser.parse_args(arguments)
     try:
         prepared = prepare(options.model, options.home)
         if options.verify:
             verify(prepared.folder)
+        more = {"hf_folder": str(hf_folder(prepared.folder).resolve())} if options.hf else {}
     except ModelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -30,6 +33,7 @@ def main(arguments: list[str]) -> int:
         "digest": prepared.digest,
         "folder": str(prepared.folder.resolve()),
         "facts": prepared.facts,
+        **more,
     }
     print(json.dumps(answer))
     return 0

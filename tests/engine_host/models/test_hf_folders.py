@@ -1,0 +1,31 @@
+"""A prepared model written as a Hugging Face folder."""
+
+import json
+
+from safetensors import safe_open
+
+from engine_host.models import prepare
+from engine_host.models.hf_folder import hf_folder
+
+
+def test_a_written_folder_prepares_to_the_same_weights(seeded, tmp_path):
+    again = prepare(str(hf_folder(seeded.folder)), tmp_path)
+    first, second = (p.folder / "weights.bin" for p in (seeded, again))
+    assert first.read_bytes() == second.read_bytes()
+    ours, theirs = ({**p.facts, "name": ""} for p in (seeded, again))
+    assert ours == theirs
+
+
+def test_the_safetensors_file_is_one_to_its_own_library(seeded):
+    index = json.loads((seeded.folder / "index.json").read_text())["tensors"]
+    with safe_open(hf_folder(seeded.folder) / "model.safetensors", "np") as file:
+        assert set(file.keys()) == set(index)
+        for name in index:
+            assert list(file.get_slice(name).get_shape()) == index[name]["shape"]
+
+
+def test_a_folder_is_written_once(seeded):
+    folder = hf_folder(seeded.folder)
+    before = (folder / "model.safetensors").stat().st_ino
+    assert hf_folder(seeded.folder) == folder
+    assert (folder / "model.safetensors").stat().st_ino == before
