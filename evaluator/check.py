@@ -63,9 +63,9 @@ def check(candidate: Candidate, release: Release, space: str, blobs: Blobs) -> C
             f"its base {candidate.base} isn't release {release.id} it was checked against: "
             "make it again on the current release"
         )
-    root = _root(release)
+    roots = _roots(release)
     for path, digest in candidate.files.items():
-        _check_path(path, root)
+        _check_path(path, roots)
         if digest is None and path not in release.files:
             raise CheckRefused(f"{path} isn't in the base, so it can't be deleted: leave it out")
     texts = _read_new(candidate, blobs)
@@ -84,23 +84,25 @@ def check(candidate: Candidate, release: Release, space: str, blobs: Blobs) -> C
     return Checked(scope, files, knobs, builds)
 
 
-def _root(release: Release) -> str:
+def _roots(release: Release) -> tuple[str, ...]:
+    """The packages of the engine's tree."""
     roots = {path.partition("/")[0] for path in release.files}
-    if len(roots) != 1:
-        raise CheckRefused(f"release {release.id} has no single engine package: {sorted(roots)}")
-    return roots.pop()
+    if not roots:
+        raise CheckRefused(f"release {release.id} has no files: it can't be changed")
+    return tuple(sorted(roots))
 
 
-def _check_path(path: str, root: str) -> None:
+def _check_path(path: str, roots: tuple[str, ...]) -> None:
     if "\\" in path:
         raise CheckRefused(f"path {path!r} has a backslash: write it with /")
     if path.startswith("/") or re.match(r"[A-Za-z]:", path):
-        raise CheckRefused(f"path {path!r} is absolute: give it relative, as {root}/model.py")
+        raise CheckRefused(f"path {path!r} is absolute: give it relative, as {roots[0]}/model.py")
     parts = path.split("/")
     if ".." in parts or "." in parts or "" in parts:
         raise CheckRefused(f"path {path!r} may not have '..', '.' or empty parts: write it plainly")
-    if parts[0] != root or len(parts) < 2:
-        raise CheckRefused(f"path {path!r} is outside the engine: it must begin with {root}/")
+    if parts[0] not in roots or len(parts) < 2:
+        must = " or ".join(f"{root}/" for root in roots)
+        raise CheckRefused(f"path {path!r} is outside the engine: it must begin with {must}")
     if not path.endswith(SUFFIXES):
         raise CheckRefused(f"path {path!r}: only {', '.join(SUFFIXES)} files may be in a candidate")
     stem = path.rpartition(".")[0]

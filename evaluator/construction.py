@@ -30,6 +30,16 @@ def functions_in(tree: Tree) -> set[str]:
     return {f"{path}:{name}" for path in python_files(tree) for name, _ in _functions(tree[path])}
 
 
+def packages(tree: Tree) -> Tree:
+    """The files of packages that the tree holds whole: those with their `__init__.py`."""
+    whole = {path.partition("/")[0] for path in tree if path.count("/") == 1 and _is_init(path)}
+    return {path: text for path, text in tree.items() if path.partition("/")[0] in whole}
+
+
+def _is_init(path: str) -> bool:
+    return path.endswith("/__init__.py")
+
+
 def python_files(tree: Tree) -> set[str]:
     return {path for path in tree if path.endswith(".py")}
 

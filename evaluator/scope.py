@@ -12,6 +12,7 @@ from evaluator.construction import (
     bare,
     functions_in,
     is_prepare,
+    packages,
     python_files,
     run_while_building,
     run_while_loading,
@@ -120,11 +121,20 @@ def _added_file(path: str, source: str, change: Change, found: _Found) -> None:
 
 
 def _construction(change: Change, found: _Found) -> None:
-    """Raise the rung where a changed function ran before the running engine could serve."""
-    existing = functions_in(change.old)
-    loading = run_while_loading(change.old, change.new)
-    building = run_while_building(change.old, change.new)
+    """Raise the rung where a changed function ran before the running engine could serve.
+
+    Files laid over a package that the tree holds only in part can't be followed by name: of those
+    only constructors are known here, and the engine's process refuses what else it has seen run.
+    """
+    old, new = packages(change.old), packages(change.new)
+    existing = functions_in(old)
+    loading = run_while_loading(old, new)
+    building = run_while_building(old, new)
     for qualified in found.changed:
+        if qualified.partition(":")[0] not in new:
+            if bare(qualified) in CONSTRUCTION:
+                found.raise_to("warm", f"{qualified} runs while an engine is built")
+            continue
         if bare(qualified) in CONSTRUCTION and qualified not in existing:
             continue  # of a class that is new
         if qualified in loading:

@@ -277,6 +277,20 @@ def test_a_body_that_ran_while_the_engine_was_built_is_warm() -> None:
     assert helper.changed == ("slim/model.py:Model.pack",)
 
 
+OVERLAY = "class Core:\n    def __init__(self):\n        self.step()\n\n    def step(self):\n        return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rung"), [("return 1", "return 2", "hot"), ("self.step()", "pass", "warm")]
+)
+def test_a_file_laid_over_another_package_is_hot_but_for_its_constructors(
+    old: str, new: str, rung: str
+) -> None:
+    bench = Bench(**{"big/core.py": OVERLAY})
+    assert bench.check({"big/core.py": OVERLAY.replace(old, new)}).scope.rung == rung
+    assert "begin with big/ or slim/" in bench.refusal({"other/core.py": OVERLAY})
+
+
 def test_a_body_that_ran_while_the_weights_were_loaded_is_cold() -> None:
     scope = Bench().check(edited("    return folder\n", "    return str(folder)\n")).scope
     assert scope.rung == "cold"
