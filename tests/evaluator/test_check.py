@@ -277,7 +277,13 @@ def test_a_body_that_ran_while_the_engine_was_built_is_warm() -> None:
     assert helper.changed == ("slim/model.py:Model.pack",)
 
 
-OVERLAY = "class Core:\n    def __init__(self):\n        self.step()\n\n    def step(self):\n        return 1\n"
+OVERLAY = """class Core:
+    def __init__(self):
+        self.step()
+
+    def step(self):
+        return 1
+"""
 
 
 @pytest.mark.parametrize(
