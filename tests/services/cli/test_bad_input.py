@@ -7,7 +7,7 @@ import pytest
     ("words", "said"),
     [
         (["--workload", "sngle"], "did you mean single?"),
-        (["--engine", "vllmm"], "unknown engine 'vllmm': use one of slim, fake"),
+        (["--engine", "torchserve"], "unknown engine 'torchserve': use one of slim, fake"),
         (["--objective", "speed"], "unknown metric 'speed': use one of output_tok_s"),
         (["--objective", "output_tok_s subject to x<3"], "cannot read the limit 'x<3'"),
         (["--budget", "0"], "the budget must be more than 0 s"),
