@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,17 +11,22 @@ from typing import Any
 
 import pytest
 
+from engine_host.environments import environment
 from engine_host.targets import prepare_target
+from engine_host.trees import ENGINES_FOLDER
+from engine_host.zygotes import KINDS
+from engine_server import EngineServer
 from protos.target import Target
 from services.blobs import MemoryBlobs
 
-MODELS = {"fake": "anything", "slim": "seed:small"}
+MODELS = {"fake": "anything", "slim": "seed:small", "vllm": "smollm2"}
+ENGINES = ["fake", "slim", pytest.param("vllm", marks=pytest.mark.vllm)]
 KNOB_KEYS = {"name", "kind", "default", "rung", "output_class", "help"}
 
 
 @dataclass
 class Subject:
-    package: ModuleType
+    package: ModuleType | EngineServer
     weights: Any
     vocab: int
 
@@ -28,13 +34,27 @@ class Subject:
         return self.package.Engine(self.weights, knobs or {}, precision)
 
 
-@pytest.fixture(scope="module", params=sorted(MODELS))
+@pytest.fixture(scope="module", params=ENGINES)
 def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Subject]:
     home: Path = tmp_path_factory.mktemp("home")
     target = Target(request.param, MODELS[request.param])
     prepared = prepare_target(target, "campaign", home, MemoryBlobs())
-    package = importlib.import_module(f"engine_host.engines.{request.param}")
-    return Subject(package, package.load_weights(str(prepared.model.folder)), prepared.model.vocab)
+    folder, vocab = str(prepared.model.folder), prepared.model.vocab
+    if request.param != "vllm":
+        package = importlib.import_module(f"engine_host.engines.{request.param}")
+        yield Subject(package, package.load_weights(folder), vocab)
+        return
+    server = serve_vllm()
+    yield Subject(server, folder, vocab)
+    server.close()
+
+
+def serve_vllm() -> EngineServer:
+    """vLLM's engine is driven in its own environment: nothing of it can be imported here."""
+    own, kind = environment("vllm"), KINDS["vllm"]
+    variables = {"PATH": "/usr/bin:/bin", "TMPDIR": tempfile.gettempdir(), **own.variables({})}
+    root = ENGINES_FOLDER / "vllm"
+    return EngineServer(own.python, root, kind.package, kind.imports, variables)
 
 
 def request_of(number: int, length: int = 6, tokens: int = 5, **more: Any) -> dict[str, Any]:

@@ -68,6 +68,9 @@ class Engine:
     def counters(self) -> dict[str, int]:
         return dict(self.totals)
 
+    def held(self) -> list[tuple[str, str]]:
+        return []  # nothing is compiled
+
     def _prefill(self, sequence: Sequence) -> None:
         sequence.state = self.model.start(sequence.prompt)
         self.totals["prompt_tokens"] += len(sequence.prompt)
