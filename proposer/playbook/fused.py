@@ -51,6 +51,7 @@ def _native(sources: Sources, kind: str, settings: Settings) -> Change:
     defines = (
         f"#define LAYER_KIND(f) {kind}_##f\n#define HEAD_KIND(f) {head}_##f\n"
         f"#define WANTS_SUMS {int(kind == 'grid4')}\n"
+        f"#define LAYER_PAIRS {int(kind == 'bf16')}\n#define HEAD_PAIRS {int(head == 'bf16')}\n"
     )
     files, build = library("fused", "lanes", *_KINDS[kind], "step", defines=defines)
     text = template("fused", {**_DEFAULTS, **settings, "kind": kind})
@@ -83,13 +84,13 @@ def _layers(sources: Sources, settings: Settings) -> Change:
 
 _WEIGHTS = Parameter("weights", ("huge", "in_place"))
 _ROWS = Parameter("max_rows", (8, 1, 32))
-_PROMPTS = Parameter("prompt_rows", (0, 16, 64))
+_PROMPTS = Parameter("prompt_rows", (64, 0, 16))
 _THREADS = Parameter("threads", (0, 1))
 
 FUSED_STEP = Rewrite(
     "fused-step",
     "Decoding is bound by reading the weights: one parallel region in C for the whole step, greedy "
-    "choice included, leaves nothing between two reads.",
+    "choice included, leaves nothing between two reads; short prompts take the same way.",
     lambda sources, settings: _step("bf16", sources, settings),
     (_WEIGHTS, _ROWS, _PROMPTS, _THREADS),
 )
@@ -105,7 +106,7 @@ GRID4 = Rewrite(
     "A checkpoint that was widened from 4 bits still lies on grids of 16 steps: stored as such, a "
     "pass reads 2.3 times fewer bytes and computes with the same weights.",
     lambda sources, settings: _step("grid4", sources, settings),
-    (_ROWS, _PROMPTS),
+    (_ROWS,),
 )
 INT8 = Rewrite(
     "int8-weights",

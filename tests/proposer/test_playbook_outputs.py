@@ -75,7 +75,6 @@ def largest_gap(
     return largest_gap
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("rewrite", REWRITES, ids=lambda r: r.name)
 def test_outputs_are_of_the_class_that_the_rewrite_claims(
     rewrite: Rewrite,

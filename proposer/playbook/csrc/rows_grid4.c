@@ -28,7 +28,7 @@ INLINE void grid4_dot(const void *row, int n, const float *x, const float *sums,
         const float *s = slope + k / BLOCK;
         vf p0 = grid4_plane(words, 0), p1 = grid4_plane(words, 1);
         vf p2 = grid4_plane(words, 2), p3 = grid4_plane(words, 3);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < tokens; t++) {
             const float *xt = x + t * stride + k;
             a[t] += (p0 * load(xt) + p1 * load(xt + 16)) * s[0];
@@ -37,14 +37,14 @@ INLINE void grid4_dot(const void *row, int n, const float *x, const float *sums,
         if (k + 64 == n) break;
         p0 = grid4_plane(words, 4), p1 = grid4_plane(words, 5);
         p2 = grid4_plane(words, 6), p3 = grid4_plane(words, 7);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < tokens; t++) {
             const float *xt = x + t * stride + k + 64;
             a[t] += (p0 * load(xt) + p1 * load(xt + 16)) * s[2];
             b[t] += (p2 * load(xt + 32) + p3 * load(xt + 48)) * s[3];
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < tokens; t++) {
         for (k = 0; k + LANES <= n / BLOCK; k += LANES) a[t] += load(base + k) * load(sums + t * stride + k);
         for (; k < n / BLOCK; k++) rest[t] += base[k] * sums[t * stride + k];

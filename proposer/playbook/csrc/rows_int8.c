@@ -20,14 +20,14 @@ INLINE void int8_dot(const void *row, int n, const float *x, const float *sums, 
         vf p2 = __builtin_convertvector(words << 8 >> 24, vf);
         vf p3 = __builtin_convertvector(words >> 24, vf);
         float s = scale[k / BLOCK], u = scale[k / BLOCK + 1];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int t = 0; t < tokens; t++) {
             const float *xt = x + t * stride + k;
             a[t] += (p0 * load(xt) + p1 * load(xt + 16)) * s;
             b[t] += (p2 * load(xt + 32) + p3 * load(xt + 48)) * u;
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int t = 0; t < tokens; t++) out[t] = sum_of(a[t] + b[t]);
 }
 

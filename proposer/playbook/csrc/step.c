@@ -1,11 +1,13 @@
 /* One pass of a Llama-architecture model over a few tokens, in one parallel region.
  *
  * Six phases a layer, a barrier after each: query, key and value rows; keys and values into the
- * cache; attention; output rows; gate and up rows; down rows. Rows of a matrix are shared out in equal, contiguous
- * parts, so that each thread streams. LAYER_ and HEAD_ say how weights lie (rows_*.c). */
+ * cache; attention; output rows; gate and up rows; down rows. Rows of a matrix are shared out in
+ * equal, contiguous parts, so that each thread streams. LAYER_ and HEAD_ say how weights lie (rows_*.c). */
 #include <omp.h>
 
 #define MAX_ROWS 32
+#define ROW_BLOCK 32
+#define PAIRS_FROM 4 /* tokens */
 #define MAX_THREADS 64
 #define ROW_BYTES(n) LAYER_KIND(row_bytes)(n)
 
@@ -49,38 +51,76 @@ INLINE void norm_split(const float *x, const float *gain, float *y, int n, float
         }
 }
 
-#define FOR_TOKENS(DOT, row, n, x, sums, stride, count, out, out_stride)                          \
-    for (int t0 = 0; t0 < (count); t0 += MAX_TOKENS) {                                            \
-        float part[MAX_TOKENS];                                                                   \
-        const float *xt = (x) + (size_t)t0 * (stride), *st = (sums) + (size_t)t0 * (stride);      \
-        int left = (count) - t0 < MAX_TOKENS ? (count) - t0 : MAX_TOKENS;                         \
-        if (left == 1) DOT(row, n, xt, st, stride, 1, part);                                      \
-        else if (left == 2) DOT(row, n, xt, st, stride, 2, part);                                 \
-        else if (left == 3) DOT(row, n, xt, st, stride, 3, part);                                 \
-        else DOT(row, n, xt, st, stride, 4, part);                                                \
-        for (int t = 0; t < left; t++) (out)[(size_t)(t0 + t) * (out_stride)] = part[t];          \
+/* part[t] = row . x[t] for any number of tokens; their block sums lie behind each x. */
+#define DEFINE_DOTS(NAME, DOT)                                                                    \
+    static void NAME(const char *row, int n, const float *x, int stride, int count, float *part) { \
+        for (; count >= 8; count -= 8, x += 8 * stride, part += 8) DOT(row, n, x, x + n, stride, 8, part); \
+        for (; count >= 4; count -= 4, x += 4 * stride, part += 4) DOT(row, n, x, x + n, stride, 4, part); \
+        if (count == 3) DOT(row, n, x, x + n, stride, 3, part);                                   \
+        else if (count == 2) DOT(row, n, x, x + n, stride, 2, part);                              \
+        else if (count == 1) DOT(row, n, x, x + n, stride, 1, part);                              \
     }
+DEFINE_DOTS(layer_dots, LAYER_KIND(dot))
+DEFINE_DOTS(head_dots, HEAD_KIND(dot))
 
-/* Rows [from, to) of the matrix that starts at virtual row `base`, into out[token][base + row]. */
-static void rows(const char *w, int base, int count_rows, int n, const float *x, int stride, int count,
-                 int from, int to, float *out, int out_stride) {
-    from = from > base ? from - base : 0;
-    to = to - base < count_rows ? to - base : count_rows;
-    for (int r = from; r < to; r++) {
-        const char *row = w + (size_t)r * ROW_BYTES(n);
-        float *y = out + base + r;
-        FOR_TOKENS(LAYER_KIND(dot), row, n, x, x + n, stride, count, y, out_stride)
+static void pairs_dots(const char *row, int n, const uint16_t *x, int count, float *part) {
+    for (; count >= 8; count -= 8, x += 8 * n, part += 8) pairs_dot(row, n, x, 8, part);
+    for (; count >= 4; count -= 4, x += 4 * n, part += 4) pairs_dot(row, n, x, 4, part);
+    if (count == 3) pairs_dot(row, n, x, 3, part);
+    else if (count == 2) pairs_dot(row, n, x, 2, part);
+    else if (count == 1) pairs_dot(row, n, x, 1, part);
+}
+
+/* Activations as rows see them: split float32 with their block sums behind, and for many tokens
+ * (else null) bfloat16 in order. `room` [tokens][n] is this thread's own. */
+typedef struct {
+    const float *x;
+    const uint16_t *pairs;
+    int n, stride, count;
+} input_t;
+
+static input_t input_of(const float *x, int n, int stride, int count, uint16_t *room, int in_pairs) {
+    input_t input = {x, NULL, n, stride, count};
+    if (!HAS_PAIRS || !in_pairs || count < PAIRS_FROM) return input;
+    for (int t = 0; t < count; t++)
+        for (int k = 0; k < n; k += BLOCK) {
+            vu even = (vu)load(x + (size_t)t * stride + k), odd = (vu)load(x + (size_t)t * stride + k + LANES);
+            even = (even + 0x7fff + ((even >> 16) & 1)) >> 16;
+            odd = (odd + 0x7fff + ((odd >> 16) & 1)) & 0xffff0000u;
+            *(vu *)(room + (size_t)t * n + k) = even | odd;
+        }
+    input.pairs = room;
+    return input;
+}
+
+/* Tokens to take at once so that their activations stay in the nearest cache. */
+INLINE int tokens_at_once(const input_t *in) { return in->pairs || in->n <= 1024 ? 8 : 4; }
+
+/* out[token][r] = rows [from, to) of w times the input, or added to it. Many tokens go in groups
+ * over blocks of rows, so that a block comes from memory once and from a near cache after. */
+INLINE void rows(const char *w, const input_t *in, int from, int to, float *out, int out_stride, const int add) {
+    const int group = tokens_at_once(in), n = in->n;
+    for (int block = from; block < to; block += ROW_BLOCK) {
+        const int end = block + ROW_BLOCK < to ? block + ROW_BLOCK : to;
+        for (int first = 0; first < in->count; first += group) {
+            const int some = in->count - first < group ? in->count - first : group;
+            for (int r = block; r < end; r++) {
+                float part[MAX_TOKENS], *y = out + (size_t)first * out_stride + r;
+                const char *row = w + (size_t)r * ROW_BYTES(n);
+                if (in->pairs) pairs_dots(row, n, in->pairs + (size_t)first * n, some, part);
+                else layer_dots(row, n, in->x + (size_t)first * in->stride, in->stride, some, part);
+                for (int t = 0; t < some; t++) y[(size_t)t * out_stride] = part[t] + (add ? y[(size_t)t * out_stride] : 0.0f);
+            }
+        }
     }
 }
 
-static void add_rows(const char *w, int n, const float *x, int stride, int count, int from, int to,
-                     float *out, int out_stride) {
-    for (int r = from; r < to; r++) {
-        const char *row = w + (size_t)r * ROW_BYTES(n);
-        float y[MAX_ROWS];
-        FOR_TOKENS(LAYER_KIND(dot), row, n, x, x + n, stride, count, y, 1)
-        for (int t = 0; t < count; t++) out[(size_t)t * out_stride + r] += y[t];
-    }
+/* Those of rows [from, to) of several matrices in a row that fall into the one from `base` on. */
+static void rows_within(const char *w, int base, int height, const input_t *in, int from, int to,
+                        float *out, int out_stride) {
+    from = from > base ? from - base : 0;
+    to = to - base < height ? to - base : height;
+    rows(w, in, from, to, out + base, out_stride, 0);
 }
 
 INLINE int64_t slot_of(const token_t *token, int position) {
@@ -142,19 +182,20 @@ static void sums_of_tokens(float *x, int n, int stride, int count) {
     for (int t = 0; t < count; t++) block_sums(x + (size_t)t * stride, x + (size_t)t * stride + n, n);
 }
 
-/* Layer i for this thread. `normed` and `scores` are its own. */
+/* Layer i for this thread. `normed`, `pairs` and `scores` are its own. */
 static void layer_step(const model_t *m, int i, const token_t *tokens, int count, int me, int all,
-                       float *normed, float *scores) {
+                       float *normed, uint16_t *pairs, float *scores) {
     const layer_t *l = m->layer + i;
     const int H = m->hidden, M = m->mlp, D = m->head_dim, width = m->heads * D, kv = m->kv_heads * D;
     const int qkv_rows = width + 2 * kv, nx = H + H / BLOCK, wx = width + width / BLOCK, mx = M + M / BLOCK;
     int from, to;
     for (int t = 0; t < count; t++) norm_split(m->x + (size_t)t * H, l->attention_norm, normed + (size_t)t * nx, H, m->eps);
     if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
+    input_t in = input_of(normed, H, nx, count, pairs, LAYER_PAIRS);
     share(qkv_rows, me, all, &from, &to);
-    rows(l->q, 0, width, H, normed, nx, count, from, to, m->qkv, qkv_rows);
-    rows(l->k, width, kv, H, normed, nx, count, from, to, m->qkv, qkv_rows);
-    rows(l->v, width + kv, kv, H, normed, nx, count, from, to, m->qkv, qkv_rows);
+    rows_within(l->q, 0, width, &in, from, to, m->qkv, qkv_rows);
+    rows_within(l->k, width, kv, &in, from, to, m->qkv, qkv_rows);
+    rows_within(l->v, width + kv, kv, &in, from, to, m->qkv, qkv_rows);
 #pragma omp barrier
     share(count * m->kv_heads, me, all, &from, &to);
     for (int j = from; j < to; j++)
@@ -167,16 +208,18 @@ static void layer_step(const model_t *m, int i, const token_t *tokens, int count
     }
 #pragma omp barrier
     if (WANTS_SUMS) sums_of_tokens(m->attended, width, wx, count); /* all threads write the same */
+    in = input_of(m->attended, width, wx, count, pairs, LAYER_PAIRS);
     share(H, me, all, &from, &to);
-    add_rows(l->o, width, m->attended, wx, count, from, to, m->x, H);
+    rows(l->o, &in, from, to, m->x, H, 1);
 #pragma omp barrier
     for (int t = 0; t < count; t++) norm_split(m->x + (size_t)t * H, l->mlp_norm, normed + (size_t)t * nx, H, m->eps);
     if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
+    in = input_of(normed, H, nx, count, pairs, LAYER_PAIRS);
     share(M / LANES, me, all, &from, &to);
     float gate[MAX_ROWS * LANES], up[MAX_ROWS * LANES];
     for (int r = from * LANES; r < to * LANES; r += LANES) {
-        rows(l->gate + (size_t)r * ROW_BYTES(H), 0, LANES, H, normed, nx, count, 0, LANES, gate, LANES);
-        rows(l->up + (size_t)r * ROW_BYTES(H), 0, LANES, H, normed, nx, count, 0, LANES, up, LANES);
+        rows(l->gate + (size_t)r * ROW_BYTES(H), &in, 0, LANES, gate, LANES, 0);
+        rows(l->up + (size_t)r * ROW_BYTES(H), &in, 0, LANES, up, LANES, 0);
         for (int t = 0; t < count; t++) {
             vf a = silu_of(load(gate + t * LANES)) * load(up + t * LANES);
             for (int j = 0; j < LANES; j++) m->active[(size_t)t * mx + split(r + j)] = a[j];
@@ -184,14 +227,15 @@ static void layer_step(const model_t *m, int i, const token_t *tokens, int count
     }
 #pragma omp barrier
     if (WANTS_SUMS) sums_of_tokens(m->active, M, mx, count);
+    in = input_of(m->active, M, mx, count, pairs, LAYER_PAIRS);
     share(H, me, all, &from, &to);
-    add_rows(l->down, M, m->active, mx, count, from, to, m->x, H);
+    rows(l->down, &in, from, to, m->x, H, 1);
 #pragma omp barrier
 }
 
 /* This thread's share of the output rows: logits unless null, and its most likely tokens. */
-static void head_step(const model_t *m, int count, int me, int all, float *normed, float *logits,
-                      float *top, int32_t *index) {
+static void head_step(const model_t *m, int count, int me, int all, float *normed, uint16_t *pairs,
+                      float *logits, float *top, int32_t *index) {
     const int H = m->hidden, nx = H + H / BLOCK;
     int from, to;
     for (int t = 0; t < count; t++) {
@@ -200,11 +244,13 @@ static void head_step(const model_t *m, int count, int me, int all, float *norme
         index[t] = 0;
     }
     if (WANTS_SUMS) sums_of_tokens(normed, H, nx, count);
+    const input_t in = input_of(normed, H, nx, count, pairs, HEAD_PAIRS);
     share(m->vocab, me, all, &from, &to);
     for (int r = from; r < to; r++) {
         const char *row = m->head + (size_t)r * HEAD_KIND(row_bytes)(H);
         float y[MAX_ROWS];
-        FOR_TOKENS(HEAD_KIND(dot), row, H, normed, normed + H, nx, count, y, 1)
+        if (in.pairs) pairs_dots(row, H, in.pairs, count, y);
+        else head_dots(row, H, normed, nx, count, y);
         for (int t = 0; t < count; t++) {
             if (logits) logits[(size_t)t * m->vocab + r] = y[t];
             if (y[t] > top[t]) { top[t] = y[t]; index[t] = r; }
@@ -217,7 +263,8 @@ static void head_step(const model_t *m, int count, int me, int all, float *norme
  * taken from there. With `best`, best[t] becomes the most likely next token (the first of equals),
  * and logits [count][vocab] are filled unless null. Dimensions are multiples of 32. */
 void fused_step(const model_t *m, const token_t *tokens, int count, int32_t *best, float *logits) {
-    const int H = m->hidden, nx = H + H / BLOCK;
+    const int H = m->hidden, nx = H + H / BLOCK, width = m->heads * m->head_dim;
+    const int widest = m->mlp > H ? (m->mlp > width ? m->mlp : width) : (H > width ? H : width);
     int longest = 0, used = 1;
     for (int t = 0; tokens && t < count; t++) {
         if (tokens[t].position > longest) longest = tokens[t].position;
@@ -229,9 +276,10 @@ void fused_step(const model_t *m, const token_t *tokens, int count, int32_t *bes
     {
         const int me = omp_get_thread_num(), all = omp_get_num_threads();
         float normed[count * nx] __attribute__((aligned(64)));
+        uint16_t pairs[count * widest] __attribute__((aligned(64)));
         float scores[longest + 1 + LANES] __attribute__((aligned(64)));
-        for (int i = 0; tokens && i < m->layers; i++) layer_step(m, i, tokens, count, me, all, normed, scores);
-        if (best) head_step(m, count, me, all, normed, logits, top[me], index[me]);
+        for (int i = 0; tokens && i < m->layers; i++) layer_step(m, i, tokens, count, me, all, normed, pairs, scores);
+        if (best) head_step(m, count, me, all, normed, pairs, logits, top[me], index[me]);
         if (me == 0) used = all;
     }
     for (int t = 0; best && t < count; t++) {
