@@ -61,8 +61,11 @@ class Served:
     requests: tuple[RequestSample, ...]
 
 
-class _Serving:
-    """Sends requests at their times and takes outputs until every request has ended."""
+class Serving:
+    """Sends requests at their times and takes outputs until every request has ended.
+
+    Its clock runs only while the process may: `turn` stops both between two outputs.
+    """
 
     def __init__(self, process: TrialProcess, requests: Sequence[Request], limit_s: float) -> None:
         self._process = process
@@ -71,24 +74,51 @@ class _Serving:
         self._running: dict[int, _Running] = {}
         self._open = 0
         self._limit_s = limit_s
-        self._start_ns = 0
+        self._origin_ns = time.monotonic_ns()  # moves on by what passes while stopped
+        self._last_ns = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether some request has not ended."""
+        return bool(self._waiting or self._open)
 
     def run(self) -> Served:
-        self._start_ns = time.monotonic_ns()
-        last_ns = 0
-        while self._waiting or self._open:
+        """Serve everything, without a stop."""
+        self._origin_ns = time.monotonic_ns()
+        self._serve(None)
+        return self.served()
+
+    def turn(self, stopped_ns: int, turn_s: float | None) -> int:
+        """Wake the process, serve for `turn_s` and on to the next output (None: to the end), stop
+        it. `stopped_ns` is what the last turn returned: when the clock was stopped.
+        """
+        self._origin_ns += time.monotonic_ns() - stopped_ns
+        self._process.thaw()
+        self._serve(turn_s)
+        self._process.halt()
+        return time.monotonic_ns()
+
+    def served(self) -> Served:
+        """What came back so far; every request is in it once all have ended."""
+        samples = tuple(self._running[number].sample() for number in self._order)
+        return Served(self._last_ns, samples)
+
+    def _serve(self, turn_s: float | None) -> None:
+        began_ns = time.monotonic_ns()
+        while self.open:
             self._send_due()
             found = self._process.take(self._wait_s(), "block")
             if found is not None:
-                last_ns = found[0] - self._start_ns
-                self._note(last_ns, found[1])
-            if time.monotonic_ns() - self._start_ns > self._limit_s * 1e9:
+                self._last_ns = found[0] - self._origin_ns
+                self._note(self._last_ns, found[1])
+            now_ns = time.monotonic_ns()
+            if now_ns - self._origin_ns > self._limit_s * 1e9:
                 raise TrialFailedError("block", f"took more than {self._limit_s:g} s")
-        samples = tuple(self._running[number].sample() for number in self._order)
-        return Served(last_ns, samples)
+            if found is not None and turn_s is not None and now_ns - began_ns >= turn_s * 1e9:
+                return
 
     def _send_due(self) -> None:
-        now_s = (time.monotonic_ns() - self._start_ns) / 1e9
+        now_s = (time.monotonic_ns() - self._origin_ns) / 1e9
         due: list[dict[str, Any]] = []
         while self._waiting and self._waiting[0].at_s <= now_s:
             request = self._waiting.popleft()
@@ -102,7 +132,7 @@ class _Serving:
     def _wait_s(self) -> float:
         if not self._waiting:
             return WATCH_EVERY_S
-        due_s = self._waiting[0].at_s - (time.monotonic_ns() - self._start_ns) / 1e9
+        due_s = self._waiting[0].at_s - (time.monotonic_ns() - self._origin_ns) / 1e9
         return min(WATCH_EVERY_S, max(0.0, due_s))
 
     def _note(self, at_ns: int, message: Message) -> None:
@@ -156,7 +186,7 @@ def _for_engine(request: Request) -> dict[str, Any]:
 
 def serve(process: TrialProcess, requests: Sequence[Request], limit_s: float) -> Served:
     """Serve requests to their end. Raises TrialFailedError when process or outputs break."""
-    return _Serving(process, requests, limit_s).run()
+    return Serving(process, requests, limit_s).run()
 
 
 @dataclass(frozen=True)
@@ -207,12 +237,14 @@ def run_block(
         used.frozen_cpu_ns,
         used.waited_ns,
         used.steal_ns,
-        _void(used, served.wall_ns, quiet),
+        void_reason(used, served.wall_ns, quiet),
     )
 
 
 @dataclass(frozen=True)
-class _Used:
+class Used:
+    """Of one block: processor time of its side and of frozen ones, waiting, stolen time."""
+
     busy_cpu_ns: int
     frozen_cpu_ns: int
     waited_ns: int
@@ -229,7 +261,7 @@ class _Meter:
         self._usage = busy.usage()
         self._began_ns = time.monotonic_ns()
 
-    def since(self) -> _Used:
+    def since(self) -> Used:
         usage = self._busy.usage()
         wall_ns = time.monotonic_ns() - self._began_ns
         frozen_ns = sum(
@@ -241,10 +273,10 @@ class _Meter:
         # have taken more than what this side left of the machine.
         left_ns = max(0, processes.CORES * wall_ns - cpu_ns)
         waited_ns = min(max(0, usage.waited_ns - self._usage.waited_ns), left_ns)
-        return _Used(cpu_ns, frozen_ns, waited_ns, max(0, processes.steal_ns() - self._steal_ns))
+        return Used(cpu_ns, frozen_ns, waited_ns, max(0, processes.steal_ns() - self._steal_ns))
 
 
-def _void(used: _Used, wall_ns: int, quiet: Quiet) -> str | None:
+def void_reason(used: Used, wall_ns: int, quiet: Quiet) -> str | None:
     """Why a block doesn't count; None: it does."""
     if used.frozen_cpu_ns > FROZEN_CPU_ALLOWED_NS:
         return f"the frozen side used {used.frozen_cpu_ns / 1e6:.1f} ms of processor time"

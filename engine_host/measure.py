@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine_host import engagement, grading
-from engine_host.block import Place, Quiet, Served, run_block, serve
+from engine_host.block import Quiet, Served, serve
 from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
 from engine_host.judge_port import JudgeBridge, Revealed
+from engine_host.pairs import SideFailedError, closed_loop, in_turns, one_after_the_other
 from engine_host.residency import SLOWER, Residency
 from engine_host.trial_process import EngagedError, TrialProcess
 from protos.metrics import failures, pair_ratio
 from protos.stopping import decide
-from protos.trial import BlockSample, Evidence, Lease, Request, Script
+from protos.trial import BlockSample, Evidence, Lease, PairScript, Request, Script
 from services.telemetry import span
 
 Progress = Callable[[str, int], None]
@@ -185,12 +186,9 @@ class Measurement:
         self._progress("timing", number)
         self._keep_to_lease()
         pair, metric = script.pairs[number], self._lease.objective.metric
-        order: tuple[Literal["A", "B"], ...] = ("A", "B") if pair.first == "A" else ("B", "A")
-        done: dict[str, BlockSample] = {}
-        for position, side in enumerate(order):
-            done[side] = self._block(side, script, Place(number, start, side, position))
-        self._record.blocks += [done[side] for side in order]
-        a, b = done["A"], done["B"]
+        blocks = self._blocks(pair, number, start)
+        self._record.blocks += blocks
+        a, b = sorted(blocks, key=lambda block: block.side)
         self._check_tokens(b)
         if a.void or b.void:
             return "void"
@@ -224,18 +222,20 @@ class Measurement:
                     "block", f"request {sample.id} has tokens outside 0..{vocab - 1}"
                 )
 
-    def _block(self, side: str, script: Script, place: Place) -> BlockSample:
+    def _blocks(self, pair: PairScript, number: int, start: int) -> list[BlockSample]:
+        """Both sides' blocks of one pair, in its order: in turns where the load allows it."""
         assert self._b is not None
-        busy, other = (self._a, self._b) if side == "A" else (self._b, self._a)
-        frozen = [other, *(p for p in self._residency.others(busy) if p is not other)]
-        pair, block_s = script.pairs[place.pair], self._lease.plan.limits.block_s
+        sides: dict[Literal["A", "B"], TrialProcess] = {"A": self._a, "B": self._b}
+        others = [p for p in self._residency.others(self._a) if p is not self._b]
+        run_pair = in_turns if closed_loop(pair) else one_after_the_other
+        limit_s = self._lease.plan.limits.block_s
         try:
-            return run_block(busy, frozen, pair, place, block_s, self._quiet)
-        except TrialFailedError as error:
-            if side == "A":
+            return run_pair(sides, others, pair, number, start, limit_s, self._quiet)
+        except SideFailedError as error:
+            if error.side == "A":
                 self._residency.forget_kept()
-                raise EngineLostError(f"side A: {error.detail}") from error
-            raise
+                raise EngineLostError(f"side A: {error.failure.detail}") from error
+            raise error.failure from error
 
     def _counters(self) -> dict[str, int]:
         assert self._b is not None

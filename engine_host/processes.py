@@ -38,6 +38,12 @@ def tree(pid: int, at_most: int | None = None) -> list[int]:
     return found
 
 
+def halt(pids: list[int]) -> None:
+    """Send the stop signal to each; who is new since the census is left to `freeze`."""
+    for pid in pids:
+        _signal(pid, signal.SIGSTOP)
+
+
 def freeze(pid: int, within_s: float = 1.0) -> list[int]:
     """Stop the whole tree and see that it stands still. Returns who was stopped.
 

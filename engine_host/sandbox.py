@@ -104,6 +104,9 @@ def environment() -> dict[str, str]:
         # Milliseconds a worker spins before it sleeps: while somebody else has a core, a spinning
         # worker takes the other one from whoever it waits for.
         "KMP_BLOCKTIME": "1",
+        # Each worker keeps its core: left alone, two that are woken together often share one for
+        # tens of milliseconds, which is most of what blocks of one engine differ by.
+        "KMP_AFFINITY": "granularity=fine,scatter",
     }
     openmp = Path(sys.prefix, "lib", "libiomp5.so")
     if openmp.exists():
