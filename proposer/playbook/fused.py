@@ -104,7 +104,7 @@ FUSED_LAYERS = Rewrite(
 GRID4 = Rewrite(
     "grid4-weights",
     "A checkpoint that was widened from 4 bits still lies on grids of 16 steps: stored as such, a "
-    "pass reads 2.3 times fewer bytes and computes with the same weights.",
+    "pass reads 2.1 times fewer bytes, of the same weights up to their rounding.",
     lambda sources, settings: _step("grid4", sources, settings),
     (_ROWS,),
 )
