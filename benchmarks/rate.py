@@ -22,10 +22,11 @@ from benchmarks.mix import graded, mix
 from benchmarks.sources import slim_sources
 from evaluator.agreement import agreement, missed_winners
 from protos.messages import Policy
+from protos.target import Objective
 from protos.trial import Verdict
 
 MEASURE_ONLY = Policy(control_share=0.0, promote=False)
-MIN_EFFECT = 0.03
+MIN_EFFECT = Objective("output_tok_s").min_effect
 
 
 def main(argv: list[str]) -> int:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
+# Between two looks: a thread needs a core, maybe this one, to take its stop signal.
+YIELD_S = 0.0001
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def freeze(pid: int, within_s: float = 1.0) -> list[int]:
         stopped.update(members)
         if time.monotonic() > deadline_s:
             return sorted(stopped)
+        time.sleep(YIELD_S)
 
 
 def thaw(pid: int) -> None:
@@ -127,7 +130,7 @@ def kill(pid: int, within_s: float = 5.0) -> bool:
     while any(alive(process) for process in members):
         if time.monotonic() > deadline_s:
             return False
-        time.sleep(0.0005)
+        time.sleep(YIELD_S)
     return True
 
 

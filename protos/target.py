@@ -56,7 +56,7 @@ class Objective(Value, frozen=True, tag="objective"):
     metric: str
     limits: tuple[Limit, ...] = ()
     output_class: str = "equivalent"  # bitwise | equivalent | quality
-    min_effect: float = 0.03  # smallest gain worth a promotion, as a log-ratio
+    min_effect: float = 0.05  # smallest gain worth a promotion, as a log-ratio
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -78,7 +78,7 @@ class StopRule(Value, frozen=True, tag="stop_rule"):
     """The declared stopping rule (protos/stopping.py). `alpha` is per direction."""
 
     alpha: float = 0.05
-    min_effect: float = 0.03
+    min_effect: float = 0.05
     min_pairs: int = 4
     max_pairs: int = 24
     mode: str = "decide"  # decide: stop at a decision; fixed: always max_pairs

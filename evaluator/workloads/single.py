@@ -6,10 +6,10 @@ from evaluator.workloads.base import Content, draw, first_side, read_params, req
 from protos.trial import PairScript, Request
 
 DEFAULTS = {
-    "fast_prompt_min": 8.0,
-    "fast_prompt_max": 16.0,
+    "fast_prompt_min": 4.0,
+    "fast_prompt_max": 8.0,
     "fast_output_min": 2.0,
-    "fast_output_max": 4.0,
+    "fast_output_max": 3.0,
     "slow_prompt_min": 32.0,
     "slow_prompt_max": 128.0,
     "slow_output_min": 32.0,

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how far outputs may differ from the start's (default: equivalent)",
     )
     more.add_argument(
-        "--min-effect", type=float, default=0.03, help="smallest gain worth a release (0.03)"
+        "--min-effect", type=float, default=0.05, help="smallest gain worth a release (0.05)"
     )
     more.add_argument(
         "--control", type=float, default=0.5, help="share of search for the random arm (0.5)"
