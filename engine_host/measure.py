@@ -24,6 +24,7 @@ from protos.trial import BlockSample, Evidence, Lease, PairScript, Request, Scri
 from services.telemetry import span
 
 Progress = Callable[[str, int], None]
+EARLY_LOOK = 2  # counted pairs after which outputs that differ are looked at once
 
 
 @dataclass
@@ -130,6 +131,8 @@ class Measurement:
         self._progress("grading", len(record.blocks) // 2)
         with phase(record, "counters"):
             record.found["counters"] = self._counters()
+        if decision == "hopeless":
+            return
         with phase(record, "grading"):
             self._grade(revealed.script, decision)
         with phase(record, "engagement"):
@@ -175,9 +178,25 @@ class Measurement:
             if isinstance(ratio, float):
                 ratios.append(ratio)
                 decision = decide(ratios, self._lease.plan.rule)
+                if decision == "continue" and len(ratios) == EARLY_LOOK and self._hopeless(script):
+                    return "hopeless"
                 if decision != "continue":
                     return decision
         return "inconclusive"
+
+    def _hopeless(self, script: Script) -> bool:
+        """Whether outputs that differ from A's are so far off that timing on decides nothing."""
+        plan, found = self._lease.plan, self._record.found
+        if plan.hopeless_gap is None or plan.grade_requests == 0:
+            return False
+        drawn = grading.draw(self._record.blocks, script, 1)
+        if not drawn or drawn[0].same:
+            return False
+        grades, noise_gap = grading.grade(self._residency.reference(), drawn)
+        if max((gap for one in grades for gap in one.gaps), default=0.0) <= plan.hopeless_gap:
+            return False
+        found |= {"grades": grades, "noise_gap": noise_gap, "hopeless": True}
+        return True
 
     def _pair(
         self, script: Script, number: int, start: int = 0

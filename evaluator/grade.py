@@ -20,10 +20,11 @@ LOOSENESS = {"bitwise": 0, "equivalent": 1, "quality": 2}
 # incumbent can't drag its successors down step by step.
 DEFAULT_GAP = 0.5
 CEILING_GAP = 1.0
-MEAN_GAP = 0.03  # over all graded tokens; most of them have gap 0
+MEAN_GAP = 0.03  # over all tokens said; most have gap 0. One near tie passes however few they are
 # Beyond these nobody's rounding or quantisation is at work: something else was computed.
 INCORRECT_GAP = 8.0
 INCORRECT_MEAN_GAP = 1.0
+MEAN_TOKENS = 8  # one bad token among fewer graded ones is not yet another model
 CONSTANT_TOKENS = 12  # this many outputs all one token, where side A says otherwise, is a constant
 
 
@@ -61,7 +62,7 @@ def grade(grades: Sequence[Grade], noise_gap: float | None, said: Said) -> Grade
     gaps = [gap for item in grades for gap in item.gaps]
     if not gaps:
         raise ValueError("no output was graded")
-    largest, plain_mean = max(gaps), sum(gaps) / len(gaps)
+    largest, plain_mean = max(gaps), sum(gaps) / max(MEAN_TOKENS, len(gaps))
     graded_differing = sum(not item.same_as_a for item in grades)
     scale = max(1.0, said.differing / graded_differing) if graded_differing else 1.0
     mean = sum(gaps) * scale / max(said.tokens, len(gaps))
@@ -81,11 +82,12 @@ def grade(grades: Sequence[Grade], noise_gap: float | None, said: Said) -> Grade
     if said.differing == 0:
         return graded("bitwise", "every output has the same tokens as side A's")
     floor = noise_floor(noise_gap)
+    allowed = max(MEAN_GAP, floor / max(said.tokens, len(gaps)))
     figures = (
         f"largest gap {largest:.3f} logits (noise floor {floor:.3f}), "
-        f"mean {mean:.4f} (allowed {MEAN_GAP})"
+        f"mean {mean:.4f} (allowed {allowed:.4f})"
     )
-    if largest <= floor and mean <= MEAN_GAP:
+    if largest <= floor and mean <= allowed:
         return graded("equivalent", f"outputs differ within rounding: {figures}")
     return graded("quality", f"outputs differ beyond rounding: {figures}")
 

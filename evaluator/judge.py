@@ -72,6 +72,8 @@ def judge(
     fault = _output_fault(counted, script) or last_alone(evidence.blocks, script)
     if fault:
         return _verdict(evidence, digest, "incorrect", fault, _Finding())
+    if evidence.hopeless:
+        return _verdict(evidence, digest, "incorrect", _hopeless(evidence, pairs), _Finding())
     decision, finding = _measure(evidence, script, pairs)
     word, reason = _word(evidence, decision, finding)
     graded = _graded(evidence, pairs, counted)
@@ -220,6 +222,16 @@ def _graded(evidence: Evidence, pairs: Sequence[Pair], counted: Sequence[Pair]) 
     said = said_of(counted)
     check_grades(evidence.grades, pairs, said)
     return grade(evidence.grades, evidence.noise_gap, said)
+
+
+def _hopeless(evidence: Evidence, pairs: Sequence[Pair]) -> str:
+    """Why timing ended early. Raises EvidenceError where the plan or the grades don't say so."""
+    allowed = evidence.lease.plan.hopeless_gap
+    check_grades(evidence.grades, pairs, said_of([pair for pair in pairs if pair.void is None]))
+    gap = max((gap for item in evidence.grades for gap in item.gaps), default=0.0)
+    if allowed is None or gap <= allowed:
+        raise EvidenceError(f"timing ended early at a gap of {gap:.2f}, the plan says {allowed}")
+    return f"an output lies {gap:.2f} logits from the float32 reference: timing ended early"
 
 
 def _refusal(

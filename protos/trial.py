@@ -90,7 +90,8 @@ class Plan(Value, frozen=True, tag="plan"):
     `starts` > 0 means a cold trial: each unit is one engine start from disk on each side, with
     `pairs_per_start` pairs of episodes, and the rule counts starts. `grade_requests` outputs of
     side B, drawn after timing, are scored by the reference. `force_rung` overrides the patch's
-    own (cold control).
+    own (cold control). A graded output whose gap is above `hopeless_gap` (logits) ends the timing
+    early, after the first counted pairs: it will be refused, however fast it came.
     """
 
     tier: Tier
@@ -102,6 +103,7 @@ class Plan(Value, frozen=True, tag="plan"):
     prove_engagement: bool = True
     quality: bool = False
     force_rung: str | None = None
+    hopeless_gap: float | None = None
 
 
 class Lease(Value, frozen=True, tag="lease"):
@@ -238,6 +240,7 @@ class Evidence(Value, frozen=True, tag="evidence"):
     device_s: float = 0.0
     counters: dict[str, int] = {}
     reproof: str = ""
+    hopeless: bool = False  # timing ended early by the plan's `hopeless_gap`
 
 
 class Interval(Value, frozen=True, tag="interval"):

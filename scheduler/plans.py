@@ -10,6 +10,9 @@ EXPIRES_S: dict[str, float] = {"fast": 120.0, "slow": 240.0, "cold": 480.0}
 # What a trial takes until this campaign has measured some of its own.
 GUESS_S: dict[str, float] = {"fast": 1.5, "slow": 8.0, "cold": 40.0}
 
+# Logits from the float32 reference that no rounding explains; half as much is refused as well.
+HOPELESS_GAP = 2.0
+
 
 def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
     """The declared plan of a trial.
@@ -24,7 +27,13 @@ def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
         return Plan("cold", rule, _LONG, starts=8, prove_engagement=False, quality=quality)
     if tier == "fast":
         rule = StopRule(0.05, objective.min_effect, 4, 24)
-        return Plan("fast", rule, grade_requests=4, force_rung=policy.force_rung)
+        return Plan(
+            "fast",
+            rule,
+            grade_requests=4,
+            force_rung=policy.force_rung,
+            hopeless_gap=None if quality else HOPELESS_GAP,
+        )
     if tier == "slow":
         rule = StopRule(0.025, objective.min_effect, 4, 10)
         return Plan(

@@ -106,6 +106,29 @@ def test_a_host_may_stop_at_the_first_wrong_output() -> None:
         judge(whole, script, DIGEST, script)
 
 
+def ended_early(gap: float, **plan: object) -> Verdict:
+    """A trial whose host stopped after two pairs over an output `gap` logits off."""
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(), **plan))  # type: ignore[arg-type]
+    script = make_script_for(lease)
+    whole = MadeHost(gap=gap).run(lease, script)
+    early = msgspec.structs.replace(whole, blocks=whole.blocks[:4], hopeless=True)
+    return judge(early, script, DIGEST, script)
+
+
+def test_timing_may_end_early_over_an_output_that_is_far_off() -> None:
+    verdict = ended_early(3.0, hopeless_gap=2.0)
+    assert verdict.word == "incorrect"
+    assert "3.00 logits" in verdict.reason
+
+
+@pytest.mark.parametrize(("gap", "plan"), [(1.9, {"hopeless_gap": 2.0}), (3.0, {})])
+def test_timing_that_ended_early_without_the_plans_reason_is_no_evidence(
+    gap: float, plan: dict[str, float]
+) -> None:
+    with pytest.raises(EvidenceError, match="ended early"):
+        ended_early(gap, **plan)
+
+
 def test_a_missing_output_on_side_a_is_no_verdict() -> None:
     with pytest.raises(EvidenceError, match="side A"):
         spoil(lambda s: {"tokens": s.tokens[:-1], "token_ns": s.token_ns[:-1]}, side="A")
