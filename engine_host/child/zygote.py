@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import syscalls
+from .calls import record_runs
 from .channel import Channel, HostGone
 from .confine import Limits, View, close_descriptors, confine_trial
 from .runner import Built, Runner, record_calls
@@ -160,7 +161,10 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
         built.build()
         built.prepare()
 
-    built.ran_at_build = record_calls(built.tree.root, build)
+    if config.early:
+        built.ran_at_build = record_runs(built.tree, build)
+    else:
+        built.ran_at_build = record_calls(built.tree.root, build)
     golden: list[list[int]] = []
     for request in config.warm_up:
         built.engine.submit(request)
@@ -187,8 +191,8 @@ def _import(config: Config) -> None:
 def _import_early(config: Config, built: Built) -> importlib.abc.MetaPathFinder:
     """Import through the tree, noting which of its functions run meanwhile."""
     finder = built.tree.install()
-    built.ran_at_import = record_calls(built.tree.root, lambda: _import(config))
     built.tree.compile_all()
+    built.ran_at_import = record_runs(built.tree, lambda: _import(config))
     return finder
 
 

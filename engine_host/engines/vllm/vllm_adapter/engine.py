@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import graphs
 from .arguments import engine_arguments
 from .early import SET_NUM_THREADS
@@ -31,6 +33,8 @@ class Engine:
         arguments = engine_arguments(values, weights, precision)
         _register_architecture(weights.folder)
         SET_NUM_THREADS(values["threads"])
+        # Eager means eager: vLLM would still have inductor compile what ranks log-probabilities.
+        torch.compiler.set_stance("force_eager" if values["mode"] == "eager" else "default")
         self._weights = weights
         self._engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
         self._core = self._engine.engine_core.engine_core
