@@ -23,7 +23,7 @@ from protos.events import (
     CandidateRefused,
     TrialEnded,
 )
-from protos.messages import OpenCampaign, Policy, StopCampaign, SubmitCandidate
+from protos.messages import Heartbeat, OpenCampaign, Policy, StopCampaign, SubmitCandidate
 from protos.target import Budget, Objective, Target, Workload
 from protos.trial import Verdict
 from services.ledger.base import Recorded
@@ -45,6 +45,7 @@ class Tally:
     labels: dict[str, str] = field(default_factory=dict)  # candidate id to label
     refused: int = 0
     builds: int = 0
+    resident_bytes: dict[str, int] = field(default_factory=dict)  # room to its largest, as it said
 
     def decided_per_hour(self) -> float:
         """Verdicts that settle a candidate, by the hour of wall time."""
@@ -110,14 +111,25 @@ async def measure(
         events = desk.ports.ledger.follow(1)
         ready = await _ready(events)
         feed = _Feed(desk, entries, ready.start.id, expects_slow=policy.audit_slow_share > 0)
+        listening = asyncio.create_task(_listen(desk))
         started = desk.ports.clock.monotonic_s()
         limit = asyncio.timeout(seconds) if seconds is not None else contextlib.nullcontext()
         with contextlib.suppress(TimeoutError):
             async with limit:
                 await feed.run(events, system)
         desk.tally.wall_s = desk.ports.clock.monotonic_s() - started
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
         await desk.ports.bus.publish("scheduler", StopCampaign(name, "the benchmark is over"))
     return desk.tally
+
+
+async def _listen(desk: Desk) -> None:
+    """Note each room's resident memory from its heartbeats."""
+    found = desk.tally.resident_bytes
+    async for signal in await desk.ports.bus.signals(Heartbeat):
+        beat = signal.body
+        found[beat.room] = max(found.get(beat.room, 0), beat.resident_bytes)
 
 
 async def _ready(events: object) -> CampaignReady:

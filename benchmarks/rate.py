@@ -93,6 +93,7 @@ def _rate(tally: Tally) -> dict[str, object]:
         "inconclusive": words.get("inconclusive", 0),
         "refused_by_check": tally.refused,
         "builds": tally.builds,
+        "resident_mb": {room: round(b / 1e6) for room, b in sorted(tally.resident_bytes.items())},
     }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine_host.block import Quiet, _Used, _void, serve
+from engine_host.block import Quiet, Used, serve, void_reason
 from engine_host.errors import TrialFailedError
 from protos.trial import Request
 
@@ -47,15 +47,15 @@ def run(process: Scripted, *requests: Request) -> Any:
 @pytest.mark.parametrize(
     ("used", "void"),
     [
-        (_Used(50_000_000, 0, 0, 0), None),
-        (_Used(91_000_000, 900_000, 9_000_000, 0), None),
-        (_Used(50_000_000, 1_100_000, 0, 0), "frozen side used 1.1 ms"),
-        (_Used(89_000_000, 0, 11_000_000, 0), "kept waiting for 11%"),
-        (_Used(50_000_000, 0, 0, 10**9), "taken away"),
+        (Used(50_000_000, 0, 0, 0), None),
+        (Used(91_000_000, 900_000, 9_000_000, 0), None),
+        (Used(50_000_000, 1_100_000, 0, 0), "frozen side used 1.1 ms"),
+        (Used(89_000_000, 0, 11_000_000, 0), "kept waiting for 11%"),
+        (Used(50_000_000, 0, 0, 10**9), "taken away"),
     ],
 )
-def test_a_block_is_void_when_somebody_else_ran(used: _Used, void: str | None):
-    found = _void(used, WALL_NS, Quiet())
+def test_a_block_is_void_when_somebody_else_ran(used: Used, void: str | None):
+    found = void_reason(used, WALL_NS, Quiet())
     assert found is None if void is None else void in (found or "")
 
 
