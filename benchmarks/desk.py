@@ -31,6 +31,7 @@ from services.local.run_folder import create
 from services.local.system import ROOMS, System, open_system
 from services.ports import Ports
 
+SINGLE = Workload("single")
 OUTSTANDING = 8  # candidates submitted and not yet judged
 DECIDED = ("faster", "slower", "no_gain", "incorrect")
 FEEDLESS = tuple(room for room in ROOMS if room.name != "proposer")
@@ -91,7 +92,12 @@ class Desk:
 
 
 async def measure(
-    folder: Path, name: str, entries: Iterator[Entry], seconds: float | None, policy: Policy
+    folder: Path,
+    name: str,
+    entries: Iterator[Entry],
+    seconds: float | None,
+    policy: Policy,
+    workload: Workload = SINGLE,
 ) -> Tally:
     """Run one campaign over `entries` for `seconds` (None: until all of them are judged).
 
@@ -102,7 +108,7 @@ async def measure(
         opening = OpenCampaign(
             name,
             Target("slim", "smollm2"),
-            Workload("single"),
+            workload,
             Objective("output_tok_s"),
             Budget(wall_s=7200.0),
             policy,

@@ -22,9 +22,19 @@ from benchmarks.mix import graded, mix
 from benchmarks.sources import slim_sources
 from evaluator.agreement import agreement, missed_winners
 from protos.messages import Policy
-from protos.target import Objective
+from protos.target import Objective, Workload
 from protos.trial import Verdict
 
+# Episodes of half the usual length: twenty candidates in minutes, still 5 to 10 times a fast block.
+EPISODES = Workload(
+    "single",
+    params={
+        "slow_prompt_min": 16.0,
+        "slow_prompt_max": 48.0,
+        "slow_output_min": 16.0,
+        "slow_output_max": 24.0,
+    },
+)
 MEASURE_ONLY = Policy(control_share=0.0, promote=False)
 MIN_EFFECT = Objective("output_tok_s").min_effect
 
@@ -76,7 +86,9 @@ async def _run(folder: Path, options: argparse.Namespace, parts: set[str]) -> di
         _say(f"both tiers on {len(entries)} graded candidates")
         policy = msgspec.structs.replace(MEASURE_ONLY, audit_slow_share=1.0)
         result |= _agreement(
-            await measure(folder / "agreement", "bench-agreement", iter(entries), None, policy)
+            await measure(
+                folder / "agreement", "bench-agreement", iter(entries), None, policy, EPISODES
+            )
         )
     if "noise" in parts:
         _say("50 A/A trials of one engine-second")
