@@ -86,8 +86,8 @@ def test_which_side_runs_first_is_a_fair_coin(name: str) -> None:
 def test_single_sends_one_short_request_fast_and_holds_out_longer_ones() -> None:
     made = generator("single")
     fast = [made.fast("s", i).requests for i in range(100)]
-    assert all(len(r) == 1 and 8 <= len(r[0].prompt) <= 16 for r in fast)
-    assert {r[0].max_tokens for r in fast} == {4, 5, 6}
+    assert all(len(r) == 1 and 4 <= len(r[0].prompt) <= 8 for r in fast)
+    assert {r[0].max_tokens for r in fast} == {2, 3}
     slow = [made.slow("s", i) for i in range(50)]
     assert all(32 <= len(p.requests[0].prompt) <= 128 for p in slow)
     assert all(len(p.warm_up) == 2 for p in slow)  # a batch size the fast tier never shows
