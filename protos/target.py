@@ -20,6 +20,7 @@ METRICS: dict[str, str] = {
     "e2e_ms_p99": "min",
 }
 ENGINES = ("slim", "fake", "vllm")
+STRATEGIES = ("knobs", "playbook", "recombine", "random")  # the proposers that come along
 WORKLOADS = ("single", "chat", "code", "agent", "trace")
 
 

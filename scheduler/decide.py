@@ -93,7 +93,10 @@ def _never_ready(campaign: Campaign, now_s: float) -> list[Action]:
     if wall_spent_s(campaign, now_s) < campaign.budget_s:
         return []
     target = campaign.opening.target
-    reason = f"no engine host with {target.engine} on {target.device_class} came up in time"
+    reason = (
+        f"no engine host with {target.engine} on {target.device_class} came up within the budget "
+        f"of {campaign.budget_s:g} s: give more time (--budget), or see what perpetune doctor says"
+    )
     return [_campaign(campaign, e.CampaignRefused(campaign.id, reason))]
 
 

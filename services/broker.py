@@ -170,6 +170,8 @@ def _version(binary: str) -> tuple[int, ...]:
 
 
 def _refuse_used(port: int) -> None:
+    if not 1 <= port <= 65535:
+        raise BrokerError(f"port {port} is none: give one from 1 to 65535, or leave it out")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ModelError
+from .llama import refuse_unsupported
 from .source import BFloat16Bits, digest_of_files, round_to_bfloat16
 
 _NUMPY_TYPES = {"F32": np.float32, "F16": np.float16, "F64": np.float64}
@@ -20,6 +21,7 @@ class FolderSource:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._config = self._json("config.json")
+        refuse_unsupported(self._config, str(folder))
         if not (folder / "tokenizer.json").is_file():
             raise ModelError(
                 f"{folder}: has no tokenizer.json; export the tokenizer in that format"

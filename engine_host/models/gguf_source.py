@@ -40,9 +40,11 @@ _IN_LAYER = {
 
 
 class _CheckedReader(GGUFReader):
-    """A reader that knows how long the file must be before it touches the tensors."""
+    """A reader that knows, before it touches the tensors, that they are of use and all there."""
 
     def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
+        named = self.fields.get("general.architecture")
+        _refuse_architecture(None if named is None else named.contents())
         expected_bytes = int(start_offs)
         for field in fields:
             dims, raw_type, offset = field.parts[3], field.parts[4], field.parts[5]
@@ -138,11 +140,6 @@ def _open(path: Path) -> GGUFReader:
 
 
 def _config_from(field: Any, tensors: dict[str, Any], path: Path) -> dict[str, Any]:
-    architecture = field("general.architecture")
-    if architecture != "llama":
-        raise ModelError(
-            f"{path}: architecture '{architecture}' is not supported (supported: llama)"
-        )
     keys = {
         "hidden_size": "llama.embedding_length",
         "intermediate_size": "llama.feed_forward_length",
@@ -166,6 +163,15 @@ def _config_from(field: Any, tensors: dict[str, Any], path: Path) -> dict[str, A
     config["tie_word_embeddings"] = "output.weight" not in tensors
     config["architectures"] = [SUPPORTED_ARCHITECTURE]
     return config
+
+
+def _refuse_architecture(architecture: object) -> None:
+    if architecture is None:
+        raise ModelError("its metadata names no architecture; give the GGUF of a llama model")
+    if architecture != "llama":
+        raise ModelError(
+            f"architecture '{architecture}' is not supported (supported: llama); give another model"
+        )
 
 
 def _rope_scaling(field: Any, tensors: dict[str, Any], path: Path) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ def normalised_config(raw: dict[str, Any], where: str) -> dict[str, Any]:
     Rotary settings may be `rope_theta` + `rope_scaling` or `rope_parameters`.
     Raises `ModelError` for another architecture, a missing key, or a feature no engine here has.
     """
-    _refuse_unsupported(raw, where)
+    refuse_unsupported(raw, where)
     missing = [key for key in _KEPT if key not in raw]
     if missing:
         raise ModelError(f"{where}: the configuration lacks {', '.join(missing)}")
@@ -56,12 +56,13 @@ def normalised_config(raw: dict[str, Any], where: str) -> dict[str, Any]:
     }
 
 
-def _refuse_unsupported(raw: dict[str, Any], where: str) -> None:
+def refuse_unsupported(raw: dict[str, Any], where: str) -> None:
+    """Raise `ModelError` for an architecture or a feature that no engine here has."""
     architectures = raw.get("architectures") or [raw.get("model_type", "none named")]
     if SUPPORTED_ARCHITECTURE not in architectures:
         raise ModelError(
             f"{where}: architecture '{architectures[0]}' is not supported "
-            f"(supported: {SUPPORTED_ARCHITECTURE})"
+            f"(supported: {SUPPORTED_ARCHITECTURE}); give another model"
         )
     for key in ("attention_bias", "mlp_bias"):
         if raw.get(key):

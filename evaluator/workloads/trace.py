@@ -95,8 +95,12 @@ def _azure(text: str) -> list[Row]:
     lines = csv.reader(text.splitlines())
     header = [name.strip() for name in next(lines, [])]
     wanted = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
+    if not header:
+        raise WorkloadError("the trace holds no request: give a file with at least one row")
     if header != wanted:
-        raise WorkloadError(f"trace line 1: the header must be {','.join(wanted)}")
+        raise WorkloadError(
+            f"trace line 1: the header must be {','.join(wanted)} (or every line a JSON object)"
+        )
     rows = []
     for number, fields in enumerate(lines, start=2):
         if not fields:

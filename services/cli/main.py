@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the campaign or a check failed, 2 the command can't be car
 
 import argparse
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -41,6 +42,8 @@ def main(argv: Sequence[str]) -> int:
     parser = OneLineParser(
         prog="perpetune", description="Keeps an inference engine tuned.", allow_abbrev=False
     )
+    version = importlib.metadata.version("perpetune")
+    parser.add_argument("--version", action="version", version=f"perpetune {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     chosen = next((word for word in argv if not word.startswith("-")), None)
     for name, help_line in COMMANDS.items():

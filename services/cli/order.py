@@ -13,6 +13,7 @@ import msgspec
 from protos.messages import OpenCampaign, Policy
 from protos.target import (
     ENGINES,
+    STRATEGIES,
     WORKLOADS,
     Budget,
     Objective,
@@ -35,8 +36,10 @@ def order(options: argparse.Namespace) -> tuple[OpenCampaign, Path | None]:
     _one_of("engine", options.engine, ENGINES)
     _one_of("workload", options.workload, WORKLOADS)
     workload, trace = _workload(options.workload, options.trace)
+    _known_device(options.device)
+    given = DEFAULT_BUDGET if options.budget is None else options.budget
     try:
-        budget = Budget(wall_s=parse_duration_s(options.budget or DEFAULT_BUDGET))
+        budget = Budget(wall_s=parse_duration_s(given))
         objective = _objective(options)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -72,11 +75,15 @@ def _policy(options: argparse.Namespace, wall_s: float) -> Policy:
     if not 0.0 <= options.control < 1.0:
         raise UsageError(f"--control must lie between 0 and 1, not {options.control}")
     strategies = tuple(name.strip() for name in options.strategies.split(",") if name.strip())
+    for strategy in strategies:
+        _one_of("strategy", strategy, STRATEGIES)
     return Policy(control_share=options.control, strategies=strategies)
 
 
 def _model(given: str) -> str:
     """A path made absolute, as rooms may run elsewhere; other names are the engine host's."""
+    if not given.strip():
+        raise UsageError("--model is empty: leave it out for the default model, or name one")
     path = Path(given).expanduser()
     return str(path.resolve()) if path.exists() else given
 
@@ -100,6 +107,11 @@ def _checked_format(trace: Path) -> str:
             done.stderr.strip().splitlines()[-1] if done.stderr else "unreadable trace"
         )
     return str(json.loads(done.stdout)["format"])
+
+
+def _known_device(given: str) -> None:
+    if given != "cpu" and not given.startswith("cuda"):
+        raise UsageError(f"unknown device class {given!r}: use cpu")
 
 
 def _one_of(what: str, given: str, known: Sequence[str]) -> None:

@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
     """Run a campaign to its end, or until it is interrupted. Returns the exit code."""
     if options.resume:
         folder = find(options.resume, RUNS)
+        folder.check_writable()
         check_space(folder.path)
         return asyncio.run(_tune(folder, _resumption(folder, options), options))
     opening, trace = order(options)
@@ -151,7 +152,7 @@ def _with_trace(opening: OpenCampaign, digest: str) -> OpenCampaign:
 
 def _resumption(folder: RunFolder, options: argparse.Namespace) -> ResumeCampaign:
     try:
-        extra_s = parse_duration_s(options.budget) if options.budget else 0.0
+        extra_s = 0.0 if options.budget is None else parse_duration_s(options.budget)
     except ValueError as error:
         raise UsageError(str(error)) from error
     return ResumeCampaign(folder.campaign, extra_s)

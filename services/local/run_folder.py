@@ -80,11 +80,23 @@ class RunFolder:
 
     def announce(self, url: str) -> None:
         """Write down where the broker is. Only the holder of the folder does."""
-        (self.path / "live.json").write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n")
+        try:
+            text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
+            (self.path / "live.json").write_text(text)
+        except OSError as error:
+            raise RunFolderError(_not_writable(self.path, error)) from error
+
+    def check_writable(self) -> None:
+        """Raise RunFolderError when the folder can't be written: its broker couldn't run on it."""
+        try:
+            (self.path / "lock").open("a").close()
+        except OSError as error:
+            raise RunFolderError(_not_writable(self.path, error)) from error
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder: one broker at a time runs on a store. Raises RunFolderError."""
+        self.check_writable()
         with (self.path / "lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,12 +193,23 @@ def _modified(path: Path) -> tuple[int, str]:
     return path.stat().st_mtime_ns, path.parent.name
 
 
+def _not_writable(path: Path, error: OSError) -> str:
+    remedy = "free some" if error.errno == errno.ENOSPC else "make it writable"
+    return (
+        f"cannot write the run folder {path}, which its ledger needs even to be read: "
+        f"{_why(error)}; {remedy}, or give a copy of it elsewhere"
+    )
+
+
 def _cannot_write(path: Path, error: OSError) -> str:
-    why = {
+    return f"cannot write the run folder {path}: {_why(error)}; give another one with --run DIR"
+
+
+def _why(error: OSError) -> str:
+    return {
         errno.EROFS: "the file system is read-only",
         errno.EACCES: "permission denied",
         errno.ENOSPC: "the disk is full",
         errno.ENOTDIR: "a part of the path is a file",
         errno.EEXIST: "it is a file",
     }.get(error.errno or 0, error.strerror or str(error))
-    return f"cannot write the run folder {path}: {why}; give another one with --run DIR"

@@ -73,6 +73,13 @@ def _grading(evidence: Evidence) -> list[str]:
     same = sum(grade.same_as_a for grade in evidence.grades)
     noise = "" if evidence.noise_gap is None else f" (side A's own: {evidence.noise_gap:.4f})"
     return [
-        f"graded {len(evidence.grades)} outputs, {len(gaps)} tokens: {same} same as side A, "
+        f"graded {_graded(len(evidence.grades), same)}, {len(gaps)} tokens: "
         f"largest logit gap {max(gaps):.4f}{noise}"
     ]
+
+
+def _graded(count: int, same: int) -> str:
+    """What was graded. Outputs that differ go first: of those that don't, one is enough."""
+    if same == count:
+        return f"{count} outputs, each the same as side A's"
+    return f"{count - same} outputs that differ from side A's"

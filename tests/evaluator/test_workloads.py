@@ -165,9 +165,10 @@ def test_a_bad_line_of_a_trace_is_named(data: bytes, trace_format: str, line: st
         parse_trace(data, trace_format)
 
 
-def test_an_empty_trace_is_refused() -> None:
+@pytest.mark.parametrize("trace_format", ["mooncake_jsonl", "azure_csv"])
+def test_an_empty_trace_is_refused(trace_format: str) -> None:
     with pytest.raises(WorkloadError, match="no request"):
-        parse_trace(b"\n", "mooncake_jsonl")
+        parse_trace(b"", trace_format)
 
 
 def test_a_trace_is_scaled_to_the_model_and_says_by_how_much() -> None:

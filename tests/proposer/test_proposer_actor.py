@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from proposer.actor import Proposer
+from proposer.actor import Proposer, built_in
 from proposer.settings import ProposerSettings
 from proposer.strategies import Context, Outcome, Proposal
 from protos import events as e
 from protos.candidate import Candidate, Check
 from protos.messages import OpenCampaign, Policy, SubmitCandidate
 from protos.release import EngineFacts, Release
-from protos.target import Budget, Objective, Target, Workload
+from protos.target import STRATEGIES, Budget, Objective, Target, Workload
 from protos.trial import Interval, Verdict
 from services.ports import MemoryWorld, Ports
 
@@ -234,3 +234,7 @@ async def test_files_travel_as_blobs(world: World) -> None:
     digest = first.files["slim/layers.py"]
     assert digest is not None
     assert world.ports.blobs.get(digest).decode().endswith("# 0\n")
+
+
+def test_the_strategies_that_a_person_may_name_are_those_that_come_along() -> None:
+    assert {strategy.name for strategy in built_in(MemoryWorld().ports())} == set(STRATEGIES)

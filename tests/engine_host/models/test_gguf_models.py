@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import struct
 from pathlib import Path
 
 import gguf
@@ -155,3 +156,17 @@ def test_a_missing_tensor_is_named(tmp_path):
     writer.close()
     with pytest.raises(ModelError, match=r"lacks 10 of 11 tensors, among them model\.layers\.0"):
         prepare(str(tmp_path / "few.gguf"), tmp_path)
+
+
+def test_another_architecture_is_named_even_when_its_file_is_cut(write_gguf, tmp_path):
+    path = write_gguf(tmp_path / "qwen.gguf", architecture="qwen2")
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(ModelError, match=r"qwen\.gguf: architecture 'qwen2' is not supported"):
+        prepare(str(path), tmp_path / "home")
+
+
+def test_a_file_that_names_no_architecture_says_so(tmp_path):
+    path = tmp_path / "bare.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0) + b"\0" * 64)
+    with pytest.raises(ModelError, match=r"bare\.gguf: its metadata names no architecture"):
+        prepare(str(path), tmp_path / "home")

@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 from safetensors import safe_open
 
-from engine_host.models import prepare
+from engine_host.models import ModelError, prepare
 from engine_host.models.hf_folder import hf_folder
 
 
@@ -29,3 +30,14 @@ def test_a_folder_is_written_once(seeded):
     before = (folder / "model.safetensors").stat().st_ino
     assert hf_folder(seeded.folder) == folder
     assert (folder / "model.safetensors").stat().st_ino == before
+
+
+@pytest.mark.parametrize("files", [(), ("tokenizer.json",)])
+def test_another_architecture_is_named_before_anything_that_is_missing(files, tmp_path):
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for name in files:
+        (tmp_path / name).write_text("{}")
+
+    with pytest.raises(ModelError, match="architecture 'GPT2LMHeadModel' is not supported"):
+        prepare(str(tmp_path), tmp_path / "home")

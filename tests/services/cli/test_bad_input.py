@@ -11,6 +11,10 @@ import pytest
         (["--objective", "speed"], "unknown metric 'speed': use one of output_tok_s"),
         (["--objective", "output_tok_s subject to x<3"], "cannot read the limit 'x<3'"),
         (["--budget", "0"], "the budget must be more than 0 s"),
+        (["--budget", ""], "cannot read the duration ''"),
+        (["--model", ""], "--model is empty"),
+        (["--device", "tpu"], "unknown device class 'tpu': use cpu"),
+        (["--strategies", "knob"], "unknown strategy 'knob': did you mean knobs?"),
         (["--budget", "soon"], "cannot read the duration 'soon'"),
         (["--trace", "t.jsonl"], "--trace goes with --workload trace"),
         (["--workload", "trace"], "needs --trace FILE"),
@@ -81,3 +85,35 @@ def test_no_command_says_what_is_missing(door):
 
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("port", ["0", "-3", "70000"])
+def test_a_port_that_is_none_is_refused(door, port):
+    done = door("tune", "--port", port)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"perpetune: port {port} is none: give one from 1 to 65535, or leave it out\n"
+    )
+
+
+@pytest.mark.parametrize("words", [("status", "here"), ("tune", "--resume", "here")])
+def test_a_run_folder_that_cannot_be_written_is_one_line_and_stays_as_it_is(door, words):
+    door("tune", "--model", "any", "--run", "here")
+    (door.cwd / "here" / "lock").unlink()
+    (door.cwd / "here" / "lock").symlink_to("/proc/nowhere/lock")
+    before = sorted(path.name for path in (door.cwd / "here").iterdir())
+
+    done = door(*words)
+
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "cannot write the run folder here" in done.stderr
+    assert sorted(path.name for path in (door.cwd / "here").iterdir()) == before
+
+
+def test_the_version_is_told(door):
+    done = door("--version")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("perpetune ")
