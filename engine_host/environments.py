@@ -42,9 +42,8 @@ class Environment:
         if knobs.get("allocator") == "tcmalloc":
             preload += [path for path in _TCMALLOC if os.path.exists(path)][:1]
         found = {"LD_PRELOAD": ":".join(p for p in preload if os.path.exists(p))}
-        if knobs.get("bind") is True:
-            cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-            found["KMP_AFFINITY"] = f"granularity=fine,explicit,proclist=[{cores}]"
+        if knobs.get("bind") is False:
+            found["KMP_AFFINITY"] = "none"
         return found
 
 

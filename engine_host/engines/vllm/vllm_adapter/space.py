@@ -100,7 +100,7 @@ SPACE: tuple[dict[str, Any], ...] = (
         "the allocator that is preloaded",
         output_class="bitwise",
     ),
-    _boolean("bind", False, "process", "compute threads keep to one core each"),
+    _boolean("bind", True, "process", "compute threads keep to one core each"),
 )
 _BY_NAME = {knob["name"]: knob for knob in SPACE}
 
