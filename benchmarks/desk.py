@@ -133,7 +133,7 @@ async def measure(
 async def _listen(desk: Desk) -> None:
     """Note each room's resident memory from its heartbeats."""
     found = desk.tally.resident_bytes
-    async for signal in await desk.ports.bus.signals(Heartbeat):
+    async for signal in await desk.ports.bus.signals(Heartbeat, what="heartbeat"):
         beat = signal.body
         found[beat.room] = max(found.get(beat.room, 0), beat.resident_bytes)
 

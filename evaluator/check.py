@@ -4,7 +4,10 @@ Every refusal is one line that says what to do.
 """
 
 import ast
+import io
 import re
+import tokenize
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +19,7 @@ from evaluator.scope import KNOB_RUNGS, Change, Scope, scope_of
 from protos.candidate import MAX_FILES, MAX_SOURCE_BYTES, Build, Candidate, Scalar
 from protos.release import Release
 
+MAX_PATH = 200
 SUFFIXES = (".py", ".c", ".h")
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -93,6 +97,8 @@ def _roots(release: Release) -> tuple[str, ...]:
 
 
 def _check_path(path: str, roots: tuple[str, ...]) -> None:
+    if len(path) > MAX_PATH:
+        raise CheckRefused(f"path {path[:40]!r}… has {len(path)} characters: {MAX_PATH} at most")
     if "\\" in path:
         raise CheckRefused(f"path {path!r} has a backslash: write it with /")
     if path.startswith("/") or re.match(r"[A-Za-z]:", path):
@@ -156,11 +162,18 @@ def _text(path: str, content: bytes) -> str:
 
 def _check_python(path: str, text: str) -> None:
     try:
-        compile(ast.parse(text, path), path, "exec", dont_inherit=True)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text.encode()).readline)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # the proposer's business, not ours
+            compile(ast.parse(text, path), path, "exec", dont_inherit=True)
     except SyntaxError as error:
         raise CheckRefused(f"{path}:{error.lineno or 1}: {error.msg}: mend the syntax") from error
     except (RecursionError, MemoryError, ValueError) as error:
-        raise CheckRefused(f"{path}:1: can't be parsed ({error}): nest it less") from error
+        why = str(error) or type(error).__name__
+        raise CheckRefused(f"{path}:1: can't be parsed ({why}): nest it less") from error
+    if encoding != "utf-8":
+        # An engine that imports the file would obey, and run other code than was checked.
+        raise CheckRefused(f"{path}: it declares the encoding {encoding}: write it in UTF-8")
 
 
 def _merged(release: Release, candidate: Candidate) -> dict[str, str]:

@@ -110,6 +110,7 @@ def edited(old: str, new: str) -> dict[str, str | bytes | None]:
         ("slim/weights.bin", "only .py, .c, .h"),
         ("slim/model.pyc", "only .py, .c, .h"),
         ("slim/my-file.py", "letters, digits"),
+        (f"slim/{'x' * 300}.py", "200 at most"),
     ],
 )
 def test_a_bad_path_is_refused(path: str, says: str) -> None:
@@ -168,6 +169,16 @@ def test_a_syntax_error_is_refused_with_file_and_line() -> None:
 
 def test_an_error_that_only_compiling_finds_is_refused_too() -> None:
     assert "slim/new.py:1" in Bench().refusal({"slim/new.py": "return 5\n"})
+
+
+@pytest.mark.parametrize("cookie", ["latin-1", "utf-7", "no-such-encoding"])
+def test_a_declared_encoding_other_than_utf8_is_refused(cookie: str) -> None:
+    message = Bench().refusal({"slim/new.py": f"# coding: {cookie}\nx = 1\n"})
+    assert message.startswith("slim/new.py:")
+
+
+def test_warnings_of_a_candidates_source_stay_its_own() -> None:
+    assert Bench().check({"slim/new.py": "x = 1 is 1\n"})
 
 
 def test_source_nested_too_deep_is_refused() -> None:
