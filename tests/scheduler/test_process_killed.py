@@ -46,7 +46,7 @@ class Stage:
             **os.environ,
             "PERPETUNE_NATS_URL": url,
             "PERPETUNE_RUN_DIR": str(run_dir),
-            "PERPETUNE_SCHEDULER_IDLE_FINISH_S": "3",
+            "PERPETUNE_SCHEDULER_IDLE_FINISH_S": "10",
             "PERPETUNE_SCHEDULER_SNAPSHOT_EVENTS": "7",
         }
         self.processes: list[subprocess.Popen[bytes]] = []
