@@ -226,19 +226,7 @@ def run_block(
         used = before.since()
     finally:
         busy.freeze()
-    return BlockSample(
-        place.pair,
-        place.start,
-        place.side,
-        place.position,
-        served.wall_ns,
-        served.requests,
-        used.busy_cpu_ns,
-        used.frozen_cpu_ns,
-        used.waited_ns,
-        used.steal_ns,
-        void_reason(used, served.wall_ns, quiet),
-    )
+    return block_sample(place, served, used, quiet)
 
 
 @dataclass(frozen=True)
@@ -274,6 +262,23 @@ class _Meter:
         left_ns = max(0, processes.CORES * wall_ns - cpu_ns)
         waited_ns = min(max(0, usage.waited_ns - self._usage.waited_ns), left_ns)
         return Used(cpu_ns, frozen_ns, waited_ns, max(0, processes.steal_ns() - self._steal_ns))
+
+
+def block_sample(place: Place, served: Served, used: Used, quiet: Quiet) -> BlockSample:
+    """What was served and used, as evidence; void where somebody else ran."""
+    return BlockSample(
+        place.pair,
+        place.start,
+        place.side,
+        place.position,
+        served.wall_ns,
+        served.requests,
+        used.busy_cpu_ns,
+        used.frozen_cpu_ns,
+        used.waited_ns,
+        used.steal_ns,
+        void_reason(used, served.wall_ns, quiet),
+    )
 
 
 def void_reason(used: Used, wall_ns: int, quiet: Quiet) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from engine_host import processes
-from engine_host.block import Place, Quiet, Serving, Used, run_block, serve, void_reason
+from engine_host.block import Place, Quiet, Serving, Used, block_sample, run_block, serve
 from engine_host.errors import TrialFailedError
 from engine_host.trial_process import TrialProcess
 from protos.trial import BlockSample, PairScript
@@ -150,16 +150,4 @@ class _Lane:
         used = Used(
             self._cpu_ns, rival.idle_cpu_ns + others_ns, min(self._waited_ns, left_ns), steal_ns
         )
-        return BlockSample(
-            place.pair,
-            place.start,
-            place.side,
-            place.position,
-            served.wall_ns,
-            served.requests,
-            used.busy_cpu_ns,
-            used.frozen_cpu_ns,
-            used.waited_ns,
-            used.steal_ns,
-            void_reason(used, served.wall_ns, quiet),
-        )
+        return block_sample(place, served, used, quiet)
