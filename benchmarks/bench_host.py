@@ -111,11 +111,13 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def open_bench(folder: Path, model: str = "smollm2") -> AsyncIterator[Bench]:
+async def open_bench(
+    folder: Path, model: str = "smollm2", engine: str = "slim"
+) -> AsyncIterator[Bench]:
     """A warm target until the block ends."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     blobs = DirectoryBlobs(folder / "blobs")
-    target, workload = Target("slim", model), Workload("single")
+    target, workload = Target(engine, model), Workload("single")
     host = Host("bench", default_home(), blobs)
     try:
         prepared = await host.prepare(target, CAMPAIGN)
