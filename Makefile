@@ -8,8 +8,9 @@ STAMPS := $(VENV)/stamps
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 VLLM   := .venv-vllm
 VPIP   := $(VLLM)/bin/python -m pip --disable-pip-version-check --quiet
+PEER   := .venv-openevolve
 
-.PHONY: demo test setup check vllm lock clean
+.PHONY: demo test setup check vllm openevolve lock clean
 .DELETE_ON_ERROR:
 
 ## demo: environment, model, one campaign on this machine, its report
@@ -34,6 +35,9 @@ check: setup
 ## vllm: the environment of the engine vllm, beside .venv (2.4 GB); instant when nothing changed
 vllm: $(VLLM)/stamps/torch
 
+## openevolve: the environment of the peer that `bench rate --control openevolve` compares with (155 MB)
+openevolve: $(PEER)/stamps/locked
+
 ## lock: resolve every version again and pin it by hash (no index address goes into a file)
 LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
        --no-emit-index-url --custom-compile-command "make lock"
@@ -44,10 +48,11 @@ lock: $(STAMPS)/locked
 	$(LOCK) --no-deps requirements/model.in -o requirements/model.txt
 	$(LOCK) --excludes requirements/vllm-excludes.txt \
 	    requirements/vllm.in requirements/torch-needs.in -o requirements/vllm.txt
+	$(LOCK) requirements/openevolve.in -o requirements/openevolve.txt
 
 ## clean: what was built here; recorded runs stay
 clean:
-	rm -rf $(VENV) $(VLLM) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(VLLM) $(PEER) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .import_linter_cache .hypothesis
 
 $(STAMPS)/venv:
@@ -81,3 +86,9 @@ $(VLLM)/stamps/locked: requirements/vllm.txt
 $(VLLM)/stamps/torch: requirements/torch.txt $(VLLM)/stamps/locked
 	$(VPIP) install -r requirements/torch.txt
 	@touch $@
+
+$(PEER)/stamps/locked: requirements/openevolve.txt
+	@.ci/needs
+	$$(.ci/needs --python) -m venv $(PEER)
+	$(PEER)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements/openevolve.txt
+	@mkdir -p $(PEER)/stamps && touch $@

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in ("runtime", "dev", "model", "vllm")]
+LOCK_NAMES = ("runtime", "dev", "model", "vllm", "openevolve")
+LOCKS = [ROOT / "requirements" / f"{name}.txt" for name in LOCK_NAMES]
 PACKAGES = ("protos", "services", "scheduler", "proposer", "evaluator", "engine_host", "benchmarks")
 
 
