@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.bench_host import Bench, open_bench
-from protos.metrics import pair_ratio
+from protos.metrics import pair_units
 from protos.stopping import estimate
 from protos.trial import BlockSample, Plan, Side, StopRule
 
@@ -46,16 +46,14 @@ async def _ratios(bench: Bench, pairs: int) -> list[float]:
     found = []
     for both in sides.values():
         if len(both) == 2 and not any(block.void for block in both.values()):
-            ratio = pair_ratio("output_tok_s", both["A"], both["B"])
-            if ratio is not None:
-                found.append(ratio)
+            found += pair_units("output_tok_s", both["A"], both["B"], "turns") or []
     return found
 
 
 async def _measured(bench: Bench, pairs: int) -> tuple[BlockSample, ...]:
     """A fresh fork of the start against the kept one."""
     start = bench.prepared.start_side
-    rule = StopRule(min_pairs=pairs, max_pairs=pairs, mode="fixed")
+    rule = StopRule(min_units=pairs, max_units=pairs, mode="fixed")
     plan = Plan("fast", rule, grade_requests=0, prove_engagement=False)
     side = Side(start.release, start.files, start.knobs, start.libraries, candidate="null")
     _, evidence = await bench.run(side, plan)

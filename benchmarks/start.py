@@ -22,7 +22,7 @@ from protos.trial import Plan, StopRule
 
 PLAN = Plan(
     "fast",
-    StopRule(min_pairs=1, max_pairs=1, mode="fixed"),
+    StopRule(min_units=1, max_units=1, mode="fixed"),
     grade_requests=0,
     prove_engagement=False,
 )

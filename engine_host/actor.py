@@ -176,7 +176,7 @@ class EngineHost(Actor):
             lease.purpose,
             lease.tier,
             pair,
-            lease.plan.rule.max_pairs,
+            lease.plan.rule.max_units,
         )
         asyncio.run_coroutine_threadsafe(self.bus.signal(self.room, self._name, now), loop)
 

@@ -61,6 +61,17 @@ class Served:
     requests: tuple[RequestSample, ...]
 
 
+@dataclass(frozen=True)
+class Turn:
+    """How far a turn goes: on to an output after `least_s`, with `tokens` output tokens or more."""
+
+    least_s: float = 0.0
+    tokens: int = 0
+
+    def over(self, spent_ns: int, tokens: int) -> bool:
+        return spent_ns >= self.least_s * 1e9 and tokens >= self.tokens
+
+
 class Serving:
     """Sends requests at their times and takes outputs until every request has ended.
 
@@ -76,6 +87,7 @@ class Serving:
         self._limit_s = limit_s
         self._origin_ns = time.monotonic_ns()  # moves on by what passes while stopped
         self._last_ns = 0
+        self.tokens = 0  # output tokens so far
 
     @property
     def open(self) -> bool:
@@ -88,13 +100,14 @@ class Serving:
         self._serve(None)
         return self.served()
 
-    def turn(self, stopped_ns: int, turn_s: float | None) -> int:
-        """Wake the process, serve for `turn_s` and on to the next output (None: to the end), stop
-        it. `stopped_ns` is what the last turn returned: when the clock was stopped.
+    def turn(self, stopped_ns: int, turn: Turn) -> int:
+        """Wake the process, serve for a turn, stop it.
+
+        `stopped_ns` is what the last turn returned: when the clock was stopped.
         """
         self._origin_ns += time.monotonic_ns() - stopped_ns
         self._process.thaw()
-        self._serve(turn_s)
+        self._serve(turn)
         self._process.halt()
         return time.monotonic_ns()
 
@@ -103,7 +116,7 @@ class Serving:
         samples = tuple(self._running[number].sample() for number in self._order)
         return Served(self._last_ns, samples)
 
-    def _serve(self, turn_s: float | None) -> None:
+    def _serve(self, turn: Turn | None) -> None:
         began_ns = time.monotonic_ns()
         while self.open:
             self._send_due()
@@ -114,7 +127,7 @@ class Serving:
             now_ns = time.monotonic_ns()
             if now_ns - self._origin_ns > self._limit_s * 1e9:
                 raise TrialFailedError("block", f"took more than {self._limit_s:g} s")
-            if found is not None and turn_s is not None and now_ns - began_ns >= turn_s * 1e9:
+            if found is not None and turn is not None and turn.over(now_ns - began_ns, self.tokens):
                 return
 
     def _send_due(self) -> None:
@@ -158,6 +171,7 @@ class Serving:
             raise TrialFailedError("block", "an output's tokens are no integers")
         running.tokens += tokens
         running.token_ns += [at_ns] * len(tokens)
+        self.tokens += len(tokens)
         if len(running.tokens) > running.request.max_tokens:
             raise TrialFailedError("block", f"request {running.request.id} has too many tokens")
         if finish is not None:
@@ -231,12 +245,14 @@ def run_block(
 
 @dataclass(frozen=True)
 class Used:
-    """Of one block: processor time of its side and of frozen ones, waiting, stolen time."""
+    """Of one block: processor time of its side and of frozen ones, waiting, stolen time, turns."""
 
     busy_cpu_ns: int
     frozen_cpu_ns: int
     waited_ns: int
     steal_ns: int
+    turn_ns: tuple[int, ...] = ()
+    turn_tokens: tuple[int, ...] = ()
 
 
 class _Meter:
@@ -278,6 +294,8 @@ def block_sample(place: Place, served: Served, used: Used, quiet: Quiet) -> Bloc
         used.waited_ns,
         used.steal_ns,
         void_reason(used, served.wall_ns, quiet),
+        used.turn_ns,
+        used.turn_tokens,
     )
 
 

@@ -75,10 +75,10 @@ class ColdMeasurement(Measurement):
                 self._start_b()
             ratios: list[float] = []
             for number in range(start * plan.pairs_per_start, (start + 1) * plan.pairs_per_start):
-                ratio = self._pair(script, number, start)
-                if ratio == "failed":
-                    return ratio
-                ratios += [ratio] if isinstance(ratio, float) else []
+                found = self._pair(script, number, start)
+                if found == "failed":
+                    return found
+                ratios += found if isinstance(found, list) else []
             if ratios:
                 means.append(sum(ratios) / len(ratios))
                 decision = decide(means, plan.rule)

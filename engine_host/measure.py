@@ -18,7 +18,7 @@ from engine_host.judge_port import JudgeBridge, Revealed
 from engine_host.pairs import SideFailedError, closed_loop, in_turns, one_after_the_other
 from engine_host.residency import SLOWER, Residency
 from engine_host.trial_process import EngagedError, TrialProcess
-from protos.metrics import failures, pair_ratio
+from protos.metrics import failures, pair_units
 from protos.stopping import decide
 from protos.trial import BlockSample, Evidence, Lease, PairScript, Request, Script
 from services.telemetry import span
@@ -172,18 +172,20 @@ class Measurement:
 
     def _pairs(self, revealed: Revealed) -> str:
         """Run pairs until the declared rule stops. Returns what it said."""
-        script, ratios = revealed.script, list[float]()
+        script, ratios, counted = revealed.script, list[float](), 0
         for number in range(len(script.pairs)):
-            ratio = self._pair(script, number)
-            if ratio == "failed":
-                return ratio
-            if isinstance(ratio, float):
-                ratios.append(ratio)
-                decision = decide(ratios, self._lease.plan.rule)
-                if decision == "continue" and len(ratios) == EARLY_LOOK and self._hopeless(script):
-                    return "hopeless"
-                if decision != "continue":
-                    return decision
+            found = self._pair(script, number)
+            if found == "failed":
+                return found
+            if found == "void":
+                continue
+            ratios += found
+            counted += 1
+            decision = decide(ratios, self._lease.plan.rule)
+            if decision == "continue" and counted == EARLY_LOOK and self._hopeless(script):
+                return "hopeless"
+            if decision != "continue":
+                return decision
         return "inconclusive"
 
     def _hopeless(self, script: Script) -> bool:
@@ -202,8 +204,8 @@ class Measurement:
 
     def _pair(
         self, script: Script, number: int, start: int = 0
-    ) -> float | Literal["void", "failed"]:
-        """Run one pair and note its blocks; its log-ratio, or why there is none."""
+    ) -> list[float] | Literal["void", "failed"]:
+        """Run one pair and note its blocks; what it gives the rule, or why there is nothing."""
         self._progress("timing", number)
         self._keep_to_lease()
         pair, metric = script.pairs[number], self._lease.objective.metric
@@ -217,10 +219,10 @@ class Measurement:
             raise EngineLostError(f"side A: {failures(a, pair.requests)[0]}")
         if failures(b, pair.requests):
             return "failed"
-        ratio = pair_ratio(metric, a, b)
-        if ratio is None:
+        units = pair_units(metric, a, b, self._lease.plan.rule.unit)
+        if units is None:
             raise EngineLostError(f"{metric} isn't measured by this workload")
-        return ratio
+        return units
 
     def _keep_to_lease(self) -> None:
         """A holder whose lease runs out stops by itself; whose fault it is shows in the blocks."""

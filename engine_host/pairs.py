@@ -1,20 +1,22 @@
 """One pair: the same requests to both sides, timed one after the other or in turns.
 
-In turns, each side serves for a few milliseconds and on to its next output, then it is frozen and
-the other goes on. What a shared machine does over tenths of a second then hits both sides alike: on
-one whose speed wandered by 15 %, the estimate of one engine-second scattered half as much. A turn's
-clock starts before the side is woken and stops when it has been stopped, so nothing runs unseen.
+In turns, the side that goes first serves for a few milliseconds and on to its next output, then it
+is frozen and the other one catches up: both have done the same work. Who goes first is drawn for
+each turn, so that each is evidence of its own. What a shared machine does over tenths of a second
+hits both sides alike. A turn's clock starts before the side is woken and stops when it has been
+stopped, so nothing runs unseen.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from engine_host import processes
-from engine_host.block import Place, Quiet, Serving, Used, block_sample, run_block, serve
+from engine_host.block import Place, Quiet, Serving, Turn, Used, block_sample, run_block, serve
 from engine_host.errors import TrialFailedError
 from engine_host.trial_process import TrialProcess
 from protos.trial import BlockSample, PairScript
@@ -70,7 +72,7 @@ def in_turns(
     limit_s: float,
     quiet: Quiet,
 ) -> list[BlockSample]:
-    """Both sides' blocks in turns, whose first the pair's order says. Raises SideFailedError."""
+    """Both sides' blocks in turns, in the order of the pair's coins. Raises SideFailedError."""
     lanes = [_Lane(side, sides[side], pair, limit_s) for side in _order(pair)]
     for lane in lanes:
         lane.make_ready(pair, limit_s)
@@ -78,9 +80,15 @@ def in_turns(
     others_ns = sum(process.usage().cpu_ns for process in others)
     gc.disable()
     try:
-        while waiting := [lane for lane in lanes if lane.serving.open]:
-            for lane in waiting:
-                lane.take_turn(TURN_S if len(waiting) > 1 else None)
+        for coin in itertools.cycle(pair.turns or pair.first):
+            waiting = sorted(
+                (lane for lane in lanes if lane.serving.open), key=lambda lane: lane.side != coin
+            )
+            if not waiting:
+                break
+            waiting[0].take_turn(Turn(least_s=TURN_S))
+            for lane in waiting[1:]:
+                lane.take_turn(Turn(tokens=waiting[0].serving.tokens))
     finally:
         gc.enable()
     for lane in lanes:
@@ -101,7 +109,9 @@ class _Lane:
         self._process = process
         self.serving = Serving(process, pair.requests, limit_s)
         self._stopped_ns = time.monotonic_ns()
-        self._cpu_ns = self._waited_ns = self._awake_ns = self.idle_cpu_ns = 0
+        self._cpu_ns = self._waited_ns = self.idle_cpu_ns = 0
+        self._turn_ns: list[int] = []
+        self._turn_tokens: list[int] = []
 
     def make_ready(self, pair: PairScript, limit_s: float) -> None:
         """Reset and warm up, untimed, and stand still."""
@@ -125,17 +135,18 @@ class _Lane:
         self.idle_cpu_ns += max(0, now.cpu_ns - self._seen.cpu_ns)
         self._seen = now
 
-    def take_turn(self, turn_s: float | None) -> None:
+    def take_turn(self, turn: Turn) -> None:
         self.look()
-        before_ns = time.monotonic_ns()
+        before_ns, before = time.monotonic_ns(), self.serving.tokens
         try:
-            self._stopped_ns = self.serving.turn(self._stopped_ns, turn_s)
+            self._stopped_ns = self.serving.turn(self._stopped_ns, turn)
         except TrialFailedError as error:
             raise SideFailedError(self.side, error) from error
         finally:
             self._process.freeze()
         used = self._process.usage()
-        self._awake_ns += self._stopped_ns - before_ns
+        self._turn_ns.append(self._stopped_ns - before_ns)
+        self._turn_tokens.append(self.serving.tokens - before)
         self._cpu_ns += max(0, used.cpu_ns - self._seen.cpu_ns)
         self._waited_ns += max(0, used.waited_ns - self._seen.waited_ns)
         self._seen = used
@@ -146,8 +157,13 @@ class _Lane:
         """The block; `rival` is who had to stand still in its turns."""
         served = self.serving.served()
         # Threads that wait for each other's core were kept waiting by nobody else.
-        left_ns = max(0, processes.CORES * self._awake_ns - self._cpu_ns)
+        left_ns = max(0, processes.CORES * sum(self._turn_ns) - self._cpu_ns)
         used = Used(
-            self._cpu_ns, rival.idle_cpu_ns + others_ns, min(self._waited_ns, left_ns), steal_ns
+            self._cpu_ns,
+            rival.idle_cpu_ns + others_ns,
+            min(self._waited_ns, left_ns),
+            steal_ns,
+            tuple(self._turn_ns),
+            tuple(self._turn_tokens),
         )
         return block_sample(place, served, used, quiet)

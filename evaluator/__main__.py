@@ -1,8 +1,10 @@
-"""`python -m evaluator`: the evaluator as a process."""
+"""`python -m evaluator`: the evaluator as a process; `python -m evaluator recompute RUN`: its
+verdicts of a run, derived again."""
 
 import sys
 from pathlib import Path
 
+from evaluator import again
 from evaluator.actor import Evaluator
 from services.main import run_room
 from services.ports import Ports
@@ -16,4 +18,6 @@ def build(ports: Ports, settings: Settings) -> Evaluator:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["recompute"]:
+        sys.exit(again.main(sys.argv[2:]))
     sys.exit(run_room("evaluator", build))

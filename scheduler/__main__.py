@@ -11,13 +11,16 @@ from scheduler.settings import SchedulerSettings
 from scheduler.snapshot import Snapshots
 from services.main import run_room
 from services.ports import Ports
+from services.promotions import JOURNAL, PromotionJournal
 from services.settings import Settings, read_room_settings
 
 
 def build(ports: Ports, settings: Settings) -> Scheduler:
     own = read_room_settings(SchedulerSettings, "scheduler")
     home = Path(settings.run_dir) / "scheduler"
-    return Scheduler(ports, FileLead(home / "lock"), Snapshots(home / "snapshot.msgpack"), own)
+    journal = PromotionJournal(Path(settings.run_dir) / JOURNAL)
+    snapshots = Snapshots(home / "snapshot.msgpack")
+    return Scheduler(ports, FileLead(home / "lock"), snapshots, journal, own)
 
 
 if __name__ == "__main__":

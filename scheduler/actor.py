@@ -21,6 +21,7 @@ from scheduler.budget import wall_seen_s, wall_spent_s
 from scheduler.doors import unopenable
 from scheduler.hands import Hands
 from scheduler.lead import Lead
+from scheduler.notary import Notary
 from scheduler.settings import SchedulerSettings
 from scheduler.snapshot import Snapshots
 from scheduler.state import over
@@ -30,6 +31,7 @@ from services.bus import Delivery
 from services.hooks import on_ask, on_command, on_event
 from services.ledger import Recorded
 from services.ports import Ports
+from services.promotions import PromotionJournal
 
 LEAD_POLL_S = 0.2
 
@@ -40,7 +42,12 @@ class Scheduler(Actor):
     room = "scheduler"
 
     def __init__(
-        self, ports: Ports, lead: Lead, snapshots: Snapshots, settings: SchedulerSettings
+        self,
+        ports: Ports,
+        lead: Lead,
+        snapshots: Snapshots,
+        journal: PromotionJournal,
+        settings: SchedulerSettings,
     ) -> None:
         super().__init__(ports)
         self._lead = lead
@@ -48,7 +55,8 @@ class Scheduler(Actor):
         self._tick_s = settings.tick_s
         self._wake = asyncio.Event()
         self.book = Book(ports.ledger, snapshots, settings.snapshot_events)
-        self._hands = Hands(ports, self.book, settings.idle_finish_s)
+        self._notary = Notary(ports, journal)
+        self._hands = Hands(ports, self.book, self._notary, settings.idle_finish_s)
 
     async def started(self) -> None:
         """Wait for the lead, fold what the ledger holds, and take its campaigns over."""
@@ -56,6 +64,7 @@ class Scheduler(Actor):
             if self._stop.is_set():
                 return
             await self.clock.sleep(LEAD_POLL_S)
+        await self._notary.open()
         await self.book.replay()
         self._leads = True
         for campaign in self.book.state.campaigns.values():

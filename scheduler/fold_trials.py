@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from protos import events as e
 from protos.messages import BestSoFar
-from scheduler.promotion import CORRECT, acceptable
+from scheduler.promotion import CORRECT, acceptable, shortfall
 from scheduler.stages import stage_of
 from scheduler.state import LIVE, Campaign, CandidateState, Spend, State, TrialState
+from services.tiers import least_gain
 
 TIERS = ("fast", "slow", "cold")
 CLOSING = ("final", "random_final")
@@ -93,7 +96,22 @@ def ended(state: State, seq: int, time_s: float, event: e.TrialEnded) -> None:
         host.expired = 0
     count(campaign.verdicts, verdict.word, 1)
     _spend(campaign, trial, verdict.device_s, wall_s)
+    _note_tiers(campaign, trial)
     _after(campaign, trial, time_s)
+
+
+def _note_tiers(campaign: Campaign, trial: TrialState) -> None:
+    """What this campaign's slow trials said of fast winners sets the next fast trials' pass."""
+    min_effect = campaign.opening.objective.min_effect
+    if trial.tier == "fast":
+        trial.least_gain = least_gain(campaign.fast_then_slow.values(), min_effect)
+    entry = campaign.candidates.get(trial.candidate or "")
+    if trial.tier != "slow" or entry is None or trial.word not in CORRECT:
+        return
+    fast = campaign.trials.get(entry.trials.get("fast", ""))
+    if fast is not None and fast.word == "faster" and fast.estimate is not None:
+        won = shortfall(trial, campaign.opening.objective) is None
+        campaign.fast_then_slow[entry.id] = (math.log(fast.estimate), won)
 
 
 def lost(state: State, seq: int, time_s: float, event: e.TrialLost) -> None:
@@ -124,6 +142,7 @@ def voided(state: State, seq: int, time_s: float, event: e.TrialVoided) -> None:
     count(campaign.verdicts, trial.word or "", -1)
     trial.status, trial.reason = "voided", event.reason
     trial.word = trial.estimate = trial.low = None
+    campaign.fast_then_slow.pop(trial.candidate or "", None)
     _after(campaign, trial, time_s)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from protos import events as e
 from scheduler.book import Book
-from scheduler.decide import Owed, Rebase, decide, owed
+from scheduler.decide import Append, Owed, Rebase, decide, owed
+from scheduler.notary import Notary, Promised
 from scheduler.rebase import MergeConflict, rebase
 from scheduler.state import Campaign
 from services.blobs import Blobs
@@ -19,11 +20,12 @@ from services.telemetry import span
 class Hands:
     """One decision at a time. `sent` remembers, for this process's life, what was sent when."""
 
-    def __init__(self, ports: Ports, book: Book, idle_finish_s: float) -> None:
+    def __init__(self, ports: Ports, book: Book, notary: Notary, idle_finish_s: float) -> None:
         self._bus: Bus = ports.bus
         self._blobs: Blobs = ports.blobs
         self._clock: Clock = ports.clock
         self._book = book
+        self._notary = notary
         self._idle_finish_s = idle_finish_s
         self._sent: dict[str, float] = {}
         self._log = get_log("scheduler")
@@ -38,13 +40,25 @@ class Hands:
                 if isinstance(action, Rebase):
                     await self._rebase(state.campaigns[action.campaign], action.candidate)
                 else:
-                    await self._book.append(action.entity, action.id, action.event, action.expect)
+                    await self._append(action)
             await self._send(owed(state))
         except Conflict as lost:  # somebody was first: fold what they wrote, decide again
             self._log.info("lost a race", reason=str(lost))
         except TroubleError as trouble:
             self._log.warning("trouble", reason=str(trouble))
         self._book.save()
+
+    async def _append(self, action: Append) -> None:
+        """Write an event; what the journal of promotions must hold is promised there first."""
+        promised = isinstance(action.event, Promised)
+        if isinstance(action.event, Promised):
+            await self._notary.promise(action.entity, action.id, action.event)
+        try:
+            await self._book.append(action.entity, action.id, action.event, action.expect)
+        except Conflict:
+            if promised:
+                await self._notary.settle()
+            raise
 
     async def _rebase(self, campaign: Campaign, id: str) -> None:
         """Admit the merged candidate, then close the old one, so that a crash between is mended."""

@@ -26,10 +26,9 @@ def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
         rule = StopRule(policy.alpha_campaign / 2, objective.min_effect, 8, 8, mode="fixed")
         return Plan("cold", rule, _LONG, starts=8, prove_engagement=False, quality=quality)
     if tier == "fast":
-        rule = StopRule(0.05, objective.min_effect, 4, 24)
         return Plan(
             "fast",
-            rule,
+            _fast_rule(opening),
             grade_requests=4,
             force_rung=policy.force_rung,
             hopeless_gap=None if quality else HOPELESS_GAP,
@@ -47,6 +46,14 @@ def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
         )
     rule = StopRule(0.05, objective.min_effect, 6, 8)
     return Plan("cold", rule, _LONG, starts=8, prove_engagement=False)
+
+
+def _fast_rule(opening: OpenCampaign) -> StopRule:
+    """Turns are as good as pairs where every one of them is the same kind of work: batch 1."""
+    objective = opening.objective
+    if opening.workload.name == "single" and objective.metric == "output_tok_s":
+        return StopRule(0.05, objective.min_effect, 8, 96, unit="turns")
+    return StopRule(0.05, objective.min_effect, 4, 24)
 
 
 _SLOW = Limits(block_s=30.0)

@@ -38,7 +38,8 @@ def _kept(limit: Limit, value: float | None) -> bool:
 def shortfall(trial: TrialState, objective: Objective) -> str | None:
     """Why an ended trial is no win for its tier; None where it is one.
 
-    Fast trials are short: they must only be faster. Slow ones must also gain `min_effect` and keep
+    Fast trials are short: they must be faster, and by as much as this campaign's slow trials have
+    shown to be worth one (nothing yet: by anything). Slow ones must also gain `min_effect` and keep
     the limits; a cold one must be faster again and keep the limits.
     """
     if trial.word != "faster":
@@ -46,13 +47,19 @@ def shortfall(trial: TrialState, objective: Objective) -> str | None:
     if not acceptable(trial.output_class, objective):
         return f"{trial.tier}: outputs are {trial.output_class or 'not graded'}"
     if trial.tier == "fast":
-        return None
+        return _too_small(trial)
     if not keeps(objective.limits, trial.metrics_b):
         return f"{trial.tier}: a limit is not kept"
     if trial.tier == "slow" and (
         trial.estimate is None or math.log(trial.estimate) < objective.min_effect
     ):
         return f"{trial.tier}: gains less than {objective.min_effect:.1%}"
+    return None
+
+
+def _too_small(trial: TrialState) -> str | None:
+    if trial.estimate is not None and math.log(trial.estimate) < trial.least_gain:
+        return f"fast: gains less than {trial.least_gain:.1%}, which seldom wins a slow trial here"
     return None
 
 

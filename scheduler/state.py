@@ -54,6 +54,7 @@ class TrialState(msgspec.Struct):
     output_class: str | None = None
     metrics_b: dict[str, float] = {}
     reason: str = ""
+    least_gain: float = 0.0  # log-ratio under which this fast trial is no pass (services/tiers.py)
 
 
 class CandidateState(msgspec.Struct):
@@ -110,6 +111,7 @@ class Campaign(msgspec.Struct):
     tiers: dict[str, Spend] = {}
     search_tiers: dict[str, Spend] = {}
     verdicts: dict[str, int] = {}
+    fast_then_slow: dict[str, tuple[float, bool]] = {}  # fast winners: their gain, slow won or not
     looked_faster: dict[str, None] = {}  # arm random: correct, and faster than the start so far
     llm_tokens: int = 0
     llm_usd: float = 0.0

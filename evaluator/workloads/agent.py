@@ -12,6 +12,7 @@ from evaluator.workloads.base import (
     read_params,
     request,
     rng_of,
+    turn_order,
 )
 from protos.trial import PairScript, Request
 
@@ -82,4 +83,4 @@ class Agent:
             prompt = histories[branch]
             timed.append(request(number, prompt, outputs, self._max_context, at_s))
         warm_up = (request(100, prefix, 1, self._max_context),)
-        return PairScript(first, tuple(timed), warm_up=warm_up)
+        return PairScript(first, tuple(timed), warm_up=warm_up, turns=turn_order(rng))

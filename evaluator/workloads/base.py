@@ -9,6 +9,7 @@ from protos.trial import PairScript, Request
 
 Tier = Literal["fast", "slow", "cold"]
 Tokens = tuple[int, ...]
+TURNS = 32  # coins of a pair; a longer pair begins again at the first
 
 
 class WorkloadError(ValueError):
@@ -78,6 +79,11 @@ def draw(rng: random.Random, low: float, high: float) -> int:
 def first_side(rng: random.Random) -> Literal["A", "B"]:
     """Which side of the pair runs first: a fair coin, on which the statistics rest."""
     return "A" if rng.random() < 0.5 else "B"
+
+
+def turn_order(rng: random.Random) -> str:
+    """Who goes first in each turn, should the pair be timed in turns: a fair coin for each."""
+    return "".join(rng.choice("AB") for _ in range(TURNS))
 
 
 def arrivals_s(rng: random.Random, count: int, rate_per_s: float) -> list[float]:

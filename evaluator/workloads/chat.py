@@ -13,6 +13,7 @@ from evaluator.workloads.base import (
     read_params,
     request,
     rng_of,
+    turn_order,
 )
 from protos.trial import PairScript, Request
 
@@ -85,7 +86,7 @@ class Chat:
             prompt = history + self._message(rng, shape)
             outputs = draw(rng, shape.output_max / 2, shape.output_max)
             timed.append(request(user, prompt, outputs, self._max_context, times[user]))
-        return PairScript(first, tuple(timed), warm_up=tuple(before))
+        return PairScript(first, tuple(timed), warm_up=tuple(before), turns=turn_order(rng))
 
     def _message(self, rng: random.Random, shape: _Shape) -> Tokens:
         return self._content.prose(rng, draw(rng, shape.message_max / 3, shape.message_max))

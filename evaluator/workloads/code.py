@@ -11,6 +11,7 @@ from evaluator.workloads.base import (
     read_params,
     request,
     rng_of,
+    turn_order,
 )
 from protos.trial import PairScript
 
@@ -54,4 +55,4 @@ class Code:
             prompt = self._content.opening + self._content.code(rng, count)
             outputs = draw(rng, params[f"{tier}_output_max"] / 2, params[f"{tier}_output_max"])
             timed.append(request(number, prompt, outputs, self._max_context, at_s))
-        return PairScript(first, tuple(timed))
+        return PairScript(first, tuple(timed), turns=turn_order(rng))

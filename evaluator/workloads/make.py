@@ -42,7 +42,9 @@ def pairs_of(plan: Plan) -> int:
     """How many pairs a script holds: the plan's, and spares for pairs that come out void."""
     if plan.starts > 0:
         return plan.starts * plan.pairs_per_start
-    return plan.rule.max_pairs + max(4, plan.rule.max_pairs // 2)
+    most = plan.rule.max_units
+    # A pair has two turns at the very least, unless every output is a single token.
+    return most // 2 + 4 if plan.rule.unit == "turns" else most + max(4, most // 2)
 
 
 def make_script(

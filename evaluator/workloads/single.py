@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 
-from evaluator.workloads.base import Content, draw, first_side, read_params, request, rng_of
+from evaluator.workloads.base import (
+    Content,
+    draw,
+    first_side,
+    read_params,
+    request,
+    rng_of,
+    turn_order,
+)
 from protos.trial import PairScript, Request
 
 DEFAULTS = {
     "fast_prompt_min": 4.0,
     "fast_prompt_max": 8.0,
-    "fast_output_min": 2.0,
-    "fast_output_max": 3.0,
+    "fast_output_min": 4.0,
+    "fast_output_max": 6.0,
     "slow_prompt_min": 32.0,
     "slow_prompt_max": 128.0,
     "slow_output_min": 32.0,
@@ -49,4 +57,4 @@ class Single:
                 request(100 + i, self._content.opening + other, 2 + i, self._max_context)
                 for i, other in enumerate(others)
             )
-        return PairScript(first, (timed,), warm_up=warm_up)
+        return PairScript(first, (timed,), warm_up=warm_up, turns=turn_order(rng))

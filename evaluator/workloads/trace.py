@@ -25,6 +25,7 @@ from evaluator.workloads.base import (
     read_params,
     request,
     rng_of,
+    turn_order,
 )
 from protos.trial import PairScript, Request
 
@@ -196,7 +197,7 @@ class Trace:
             gap_s = (row.at_s - rows[0].at_s) * self._time_scale()
             at_s = 0.0 if tier == "fast" else round(gap_s, 6)
             timed.append(self._request(rng, salt, number, row, tier, at_s))
-        return PairScript(first, tuple(timed))
+        return PairScript(first, tuple(timed), turns=turn_order(rng))
 
     def _request(
         self, rng: random.Random, salt: str, number: int, row: Row, tier: str, at_s: float

@@ -92,7 +92,7 @@ class FakeHost:
 
     def lease(self, side: Side, plan: Plan | None = None, **more: Any) -> Lease:
         self.runs += 1
-        rule = StopRule(min_pairs=3, max_pairs=3, mode="fixed")
+        rule = StopRule(min_units=3, max_units=3, mode="fixed")
         plan = plan or Plan("fast", rule)
         return Lease(
             f"t{self.runs}",

@@ -57,7 +57,7 @@ from services.ports import MemoryWorld, Ports
 
 FAKE = Target("fake", "anything")
 SETTINGS = EngineHostSettings(waited_share=2.0, steal_share=1e9, reprove_idle_s=0.2)
-PLAN = Plan("fast", StopRule(min_pairs=2, max_pairs=2, mode="fixed"))
+PLAN = Plan("fast", StopRule(min_units=2, max_units=2, mode="fixed"))
 
 
 class StandInEvaluator(Actor):
@@ -269,7 +269,7 @@ async def test_an_engine_that_fails_its_proof_voids_the_trials_since_the_last(tm
 
 
 async def test_a_host_that_is_stopped_in_mid_trial_loses_it_and_leaves_no_engine(tmp_path: Path):
-    slow = Plan("fast", StopRule(min_pairs=24, max_pairs=24, mode="fixed"))
+    slow = Plan("fast", StopRule(min_units=24, max_units=24, mode="fixed"))
     async with a_stage(tmp_path) as stage:
         ready = await stage.ready()
         heavy = msgspec.structs.replace(lease_of(ready, "t1", knobs={"rounds": 400_000}), plan=slow)

@@ -16,7 +16,7 @@ from services.blobs import DirectoryBlobs
 
 TARGET = Target("slim", "seed:small")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-PLAN = Plan("fast", StopRule(min_pairs=2, max_pairs=2, mode="fixed"))
+PLAN = Plan("fast", StopRule(min_units=2, max_units=2, mode="fixed"))
 
 
 class Slim:

@@ -18,7 +18,7 @@ from protos.trial import Evidence, Limits, Plan, Side, StopRule
 from services.blobs import DirectoryBlobs
 
 MODEL = "fake/model.py"
-RULE = StopRule(min_pairs=3, max_pairs=3, mode="fixed")
+RULE = StopRule(min_units=3, max_units=3, mode="fixed")
 SHORT = Limits(start_s=1.5, prepare_s=1.5, block_s=1.5)
 WORK = "        self.work()"
 Fake = Any  # the FakeHost of conftest.py
@@ -293,7 +293,7 @@ async def test_a_forced_rung_is_kept_to(fake: Fake):
 
 
 async def test_a_cold_trial_starts_both_sides_anew_for_every_unit(fake: Fake):
-    rule = StopRule(min_pairs=3, max_pairs=3, mode="fixed")
+    rule = StopRule(min_units=3, max_units=3, mode="fixed")
     plan = Plan("cold", rule, starts=3, pairs_per_start=2)
     evidence = await fake.run(fake.start, plan)
     assert evidence.rung == "cold"

@@ -94,7 +94,7 @@ def test_a_host_may_stop_at_the_first_wrong_output() -> None:
     script = make_script_for(lease)
     number = next(i for i, pair in enumerate(script.pairs) if pair.first == "B")
     evidence = MadeHost(effect=0.0, seed=1).run(
-        make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=24))), script
+        make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=24))), script
     )
     alone = msgspec.structs.replace(evidence.blocks[2 * number], requests=())
     kept = msgspec.structs.replace(
@@ -225,12 +225,12 @@ def test_a_broken_limit_makes_a_gain_slower_in_the_slow_tier_only() -> None:
 
 
 def test_a_pair_with_a_void_block_does_not_count() -> None:
-    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=6)))
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=6)))
     script = make_script_for(lease)
     evidence = MadeHost(effect=0.4).run(lease, script)
     first = msgspec.structs.replace(evidence.blocks[2], void="the frozen side used the CPU")
     extra = MadeHost(effect=0.4, seed=9)
-    lease_long = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=7)))
+    lease_long = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=7)))
     longer = extra.run(lease_long, make_script_for(lease_long))
     blocks = (*evidence.blocks[:2], first, *evidence.blocks[3:], *longer.blocks[12:14])
     voided = msgspec.structs.replace(evidence, blocks=blocks)
@@ -241,9 +241,9 @@ def test_a_pair_with_a_void_block_does_not_count() -> None:
 
 
 def test_a_trial_whose_every_pair_is_void_is_inconclusive() -> None:
-    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=30)))
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=30)))
     script = make_script_for(lease)
-    lease_all = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=45)))
+    lease_all = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=45)))
     evidence = MadeHost().run(lease_all, make_script_for(lease_all))
     blocks = tuple(msgspec.structs.replace(b, void="stolen CPU") for b in evidence.blocks)
     assert len(blocks) == 2 * len(script.pairs)
@@ -259,11 +259,11 @@ def test_stopping_before_the_rule_says_so_is_no_evidence() -> None:
 
 
 def test_going_on_after_a_decision_is_no_evidence() -> None:
-    plan = Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=12))
+    plan = Plan(tier="fast", rule=StopRule(mode="fixed", max_units=12))
     lease = make_lease(plan=plan)
     script = make_script_for(lease)
     evidence = MadeHost(effect=0.4).run(lease, script)
-    deciding = make_lease(plan=Plan(tier="fast", rule=StopRule(max_pairs=12)))
+    deciding = make_lease(plan=Plan(tier="fast", rule=StopRule(max_units=12)))
     evidence = msgspec.structs.replace(evidence, lease=deciding)
     with pytest.raises(EvidenceError, match="the rule said faster"):
         judge(evidence, script, DIGEST, script)
@@ -307,9 +307,9 @@ def test_faster_than_the_memory_can_read_the_weights_is_quarantined() -> None:
 
 
 def test_a_side_whose_own_blocks_keep_coming_out_void_is_quarantined() -> None:
-    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=10)))
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=10)))
     script = make_script_for(lease)
-    longer = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_pairs=15)))
+    longer = make_lease(plan=Plan(tier="fast", rule=StopRule(mode="fixed", max_units=15)))
     evidence = MadeHost(effect=0.4).run(longer, make_script_for(longer))
 
     def judged(side: str) -> Verdict:
@@ -335,7 +335,7 @@ def test_a_huge_gain_is_quarantined() -> None:
 
 
 def test_a_cold_trial_counts_engine_starts() -> None:
-    rule = StopRule(min_pairs=5, max_pairs=8)
+    rule = StopRule(min_units=5, max_units=8)
     plan = Plan(tier="cold", rule=rule, starts=8, pairs_per_start=2)
     verdict = run(MadeHost(effect=0.4), tier="cold", plan=plan)
     assert verdict.word == "faster"

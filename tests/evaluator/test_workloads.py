@@ -87,7 +87,7 @@ def test_single_sends_one_short_request_fast_and_holds_out_longer_ones() -> None
     made = generator("single")
     fast = [made.fast("s", i).requests for i in range(100)]
     assert all(len(r) == 1 and 4 <= len(r[0].prompt) <= 8 for r in fast)
-    assert {r[0].max_tokens for r in fast} == {2, 3}
+    assert {r[0].max_tokens for r in fast} == {4, 5, 6}
     slow = [made.slow("s", i) for i in range(50)]
     assert all(32 <= len(p.requests[0].prompt) <= 128 for p in slow)
     assert all(len(p.warm_up) == 2 for p in slow)  # a batch size the fast tier never shows
@@ -123,8 +123,8 @@ def test_a_parameter_overrides_its_default() -> None:
 
 
 def test_a_script_holds_all_pairs_and_some_spares() -> None:
-    plan = Plan("fast", StopRule(max_pairs=24))
-    cold = Plan("cold", StopRule(max_pairs=8), starts=8, pairs_per_start=2)
+    plan = Plan("fast", StopRule(max_units=24))
+    cold = Plan("cold", StopRule(max_units=8), starts=8, pairs_per_start=2)
     assert pairs_of(plan) == 36
     assert pairs_of(cold) == 16
     script = make_script(make_lease(plan=plan), "seed", generator("chat"), None, 2048)

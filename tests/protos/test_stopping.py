@@ -9,7 +9,7 @@ import pytest
 from protos.stopping import decide, estimate, log_e_value, lower_bound, upper_bound
 from protos.trial import StopRule
 
-RULE = StopRule(alpha=0.05, min_effect=0.03, min_pairs=4, max_pairs=24)
+RULE = StopRule(alpha=0.05, min_effect=0.03, min_units=4, max_units=24)
 RUNS = 2000
 Noise = Callable[[random.Random], Iterator[float]]
 
@@ -88,11 +88,11 @@ def test_a_gain_of_ten_per_cent_is_nearly_always_seen() -> None:
 
 def test_no_decision_falls_before_min_pairs_nor_after_max_pairs() -> None:
     assert decide([0.5] * 3, RULE) == "continue"
-    assert decide([0.0, 0.001] * 12, StopRule(max_pairs=24, min_effect=0.0001)) == "inconclusive"
+    assert decide([0.0, 0.001] * 12, StopRule(max_units=24, min_effect=0.0001)) == "inconclusive"
 
 
 def test_a_fixed_plan_always_runs_all_its_pairs() -> None:
-    rule = StopRule(mode="fixed", max_pairs=10)
+    rule = StopRule(mode="fixed", max_units=10)
     assert decide([0.5] * 9, rule) == "continue"
     assert decide([0.5] * 10, rule) == "faster"
 
@@ -120,7 +120,7 @@ def test_extreme_ratios_overflow_nothing() -> None:
 def test_no_data_gives_no_bound_and_no_estimate() -> None:
     assert lower_bound([], 0.05) is None
     assert upper_bound([], 0.05) is None
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="no units"):
         estimate([])
 
 

@@ -29,6 +29,7 @@ from services.errors import Conflict
 from services.hooks import on_command
 from services.ledger import Recorded
 from services.ports import MemoryWorld, Ports
+from services.promotions import PromotionJournal
 
 CAMPAIGN = "demo"
 START = Release(CAMPAIGN, 0, files={"slim/model.py": "0" * 64}, knobs={"threads": 1})
@@ -168,6 +169,7 @@ class Simulation:
     settings: SchedulerSettings = field(default_factory=lambda: SchedulerSettings(tick_s=0.25))
     snapshots: Snapshots = field(default_factory=lambda: Snapshots(None))
     noise: float = 0.02
+    journal: PromotionJournal = field(default_factory=lambda: PromotionJournal(None))
 
     def __post_init__(self) -> None:
         self.host = SimulatedHost(self.world.ports(), self.effects, self.noise)
@@ -177,7 +179,7 @@ class Simulation:
         self._scheduling: asyncio.Task[None] | None = None
 
     def _scheduler(self) -> Scheduler:
-        made = Scheduler(self.world.ports(), Alone(), self.snapshots, self.settings)
+        made = Scheduler(self.world.ports(), Alone(), self.snapshots, self.journal, self.settings)
         made.heartbeat_s = None
         return made
 

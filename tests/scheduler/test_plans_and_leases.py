@@ -16,8 +16,8 @@ from tests.scheduler.simulated_rooms import CAMPAIGN, START, knob, opening
 @pytest.mark.parametrize("tier", ["fast", "slow", "cold"])
 def test_every_plan_can_reach_a_decision(tier: Tier) -> None:
     rule = plan_for(opening(), tier, "").rule
-    assert stopping.decide([0.5] * rule.max_pairs, rule) == "faster"
-    assert stopping.decide([-0.5] * rule.max_pairs, rule) == "slower"
+    assert stopping.decide([0.5] * rule.max_units, rule) == "faster"
+    assert stopping.decide([-0.5] * rule.max_units, rule) == "slower"
 
 
 def test_the_closing_plan_always_makes_eight_starts_and_then_has_a_bound() -> None:

@@ -48,7 +48,7 @@ class Model:
         self.output = tensors.get("lm_head.weight", self.embedding)
         self.layers = [_layer(tensors, index) for index in range(self.config.layers)]
         self.cos, self.sin = rotary_tables(self.config, positions, dtype, device)
-        self.onednn_min_rows = 1
+        self.onednn_min_rows = 2
 
     def decode(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """One new token of each sequence: row i is the newest token of span i."""

@@ -53,7 +53,7 @@ SPACE: tuple[dict[str, Any], ...] = (
         "onednn_min_rows",
         1,
         64,
-        1,
+        2,
         "live",
         "passes of fewer tokens use torch's own matrix products instead of oneDNN's",
         log=True,
