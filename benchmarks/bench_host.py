@@ -18,7 +18,7 @@ from evaluator.build import build_library
 from evaluator.check import check
 from evaluator.recompute import ScriptMaker, judge_again, read_script
 from evaluator.seeds import commitment_of, read_secret, seed_of
-from protos.candidate import Candidate
+from protos.candidate import Candidate, Scalar
 from protos.target import Objective, Target, Workload
 from protos.trial import Evidence, Lease, Plan, Side, Verdict, trial_id
 from services.blobs import DirectoryBlobs
@@ -112,15 +112,18 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def open_bench(
-    folder: Path, model: str = "smollm2", engine: str = "slim"
+    folder: Path,
+    model: str = "smollm2",
+    engine: str = "slim",
+    knobs: dict[str, Scalar] | None = None,
 ) -> AsyncIterator[Bench]:
-    """A warm target until the block ends."""
+    """A warm target until the block ends; `knobs` are its start release's."""
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     blobs = DirectoryBlobs(folder / "blobs")
     target, workload = Target(engine, model), Workload("single")
     host = Host("bench", default_home(), blobs)
     try:
-        prepared = await host.prepare(target, CAMPAIGN)
+        prepared = await host.prepare(target, CAMPAIGN, knobs)
         maker = ScriptMaker(blobs, folder / "tokens")
         judge = LocalJudge(read_secret(folder), maker, prepared, blobs)
         yield Bench(host, prepared, judge, target, workload, folder)

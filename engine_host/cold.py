@@ -59,7 +59,7 @@ class ColdMeasurement(Measurement):
     def _ready(self, process: TrialProcess, side: Side) -> None:
         limits = self._lease.plan.limits
         try:
-            process.answer("load", "start", limits.start_s)
+            self._residency.loaded(process, side, limits.start_s)
             process.ask("prepare", "prepare", limits.prepare_s)
         except TrialFailedError as error:
             if process is self._a:

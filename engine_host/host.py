@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,7 @@ from engine_host.residency import Residency
 from engine_host.strategies import strategy_for
 from engine_host.targets import Prepared, prepare_target
 from engine_host.zygotes import Exposure
+from protos.candidate import Scalar
 from protos.release import EngineFacts
 from protos.target import Target
 from protos.trial import Evidence, Lease
@@ -55,9 +56,11 @@ class Host:
         self._residency: dict[str, Residency] = {}
         self._prepared: dict[str, Prepared] = {}
 
-    async def prepare(self, target: Target, campaign: str) -> Prepared:
+    async def prepare(
+        self, target: Target, campaign: str, knobs: Mapping[str, Scalar] | None = None
+    ) -> Prepared:
         """Model prepared, engines of the start release up and warm. Raises HostError."""
-        return await self._in_thread(lambda: self._prepare(target, campaign))
+        return await self._in_thread(lambda: self._prepare(target, campaign, knobs))
 
     async def run(
         self, lease: Lease, judge: JudgePort, progress: Progress = lambda *_: None
@@ -95,12 +98,14 @@ class Host:
         self.residency(campaign)
         return self._prepared[campaign].facts
 
-    def _prepare(self, target: Target, campaign: str) -> Prepared:
+    def _prepare(
+        self, target: Target, campaign: str, knobs: Mapping[str, Scalar] | None
+    ) -> Prepared:
         known = self._prepared.get(campaign)
         if known is not None:
             return known
         self._close()  # one target at a time: its engines fill the machine
-        prepared = prepare_target(target, campaign, self._home, self._blobs)
+        prepared = prepare_target(target, campaign, self._home, self._blobs, knobs)
         residency = Residency(
             target.engine,
             prepared.model,

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine_host import trees
+from engine_host import compiled, trees
 from engine_host.errors import EngineLostError, NotHotError
 from engine_host.loading import Tree, lay_out_libraries, patch
 from engine_host.strategies import Resident, Strategy
 from engine_host.trial_process import TrialProcess
-from engine_host.zygotes import CONFINED, ChildSpec, Exposure, start_cold
+from engine_host.zygotes import CONFINED, KINDS, ChildSpec, Exposure, start_cold
+from protos.candidate import Scalar
 from protos.trial import Limits, Side
 from services.blobs import Blobs
 
@@ -96,6 +97,7 @@ class Residency:
                 resident.close()
             raise
         self._warm[self.start.release], self._bare, self._reference = begun
+        self._keep_compiled(begun[0])
         self._on_built(self.start.release, "start", time.monotonic() - began_s)
 
     def learn(self, side: Side) -> None:
@@ -134,7 +136,7 @@ class Residency:
     def load(self, process: TrialProcess, side: Side, limit_s: float, **more: Any) -> None:
         """Load the side's tree into a fresh process. Raises NotHotError or TrialFailedError."""
         self.begin_load(process, side, limit_s, **more)
-        process.answer("load", "start", limit_s)
+        self.loaded(process, side, limit_s)
 
     def begin_load(self, process: TrialProcess, side: Side, limit_s: float, **more: Any) -> None:
         """Send the side's tree without waiting for it to be loaded."""
@@ -144,7 +146,16 @@ class Residency:
         else:
             base = self._trees[side.release if process.rung == "hot" else self.start.release]
         change = patch(base, wanted, self._blobs)
+        same = self._archive(base) == self._archive(wanted)
+        more["same_compiled"] = same
         process.send({"op": "load", **change, **more}, "start", limit_s)
+
+    def loaded(self, process: TrialProcess, side: Side, limit_s: float) -> None:
+        """Wait for a load that has begun. Raises NotHotError or TrialFailedError."""
+        limit_s = max(limit_s, KINDS[self.engine].load_s)
+        process.answer("load", "start", limit_s)
+        if process.rung == "cold":
+            compiled.keep(process, self._archive(Tree.of(side)), limit_s)
 
     def bring(self, side: Side, rung: str, limits: Limits, **more: Any) -> TrialProcess:
         """A process with the side loaded, on this rung or, where it can't be hot, warm."""
@@ -236,6 +247,7 @@ class Residency:
             began_s = time.monotonic()
             found = self._begin("warm", self._trees[release])
             found.wait()
+            self._keep_compiled(found)
             if release != self.start.release and reason == "start":
                 reason = "promotion"
             self._on_built(release, reason, time.monotonic() - began_s)
@@ -243,6 +255,19 @@ class Residency:
         for old in [r for r in self._warm if r != self.start.release][:-KEPT_RELEASES]:
             self._warm.pop(old).close()
         return found
+
+    def _keep_compiled(self, resident: Resident) -> None:
+        """What a new engine compiled, for later starts of the same code."""
+        where = resident.spec.compiled
+        if where and not Path(where).exists():
+            (process,) = resident.take(REFERENCE_LIMITS)
+            compiled.keep(process, where, REFERENCE_LIMITS.start_s)
+            process.end()
+
+    def _archive(self, tree: Tree) -> str:
+        """Where compiled code of a tree is kept; empty: its engine compiles nothing."""
+        model, kind = self.model, KINDS[self.engine]
+        return compiled.archive(self._home, kind, tree, model.folder.name, model.precision)
 
     def _begin(self, kind: str, tree: Tree, precision: str | None = None) -> Resident:
         return self._strategy.start(self._spec(tree, precision), kind)
@@ -253,9 +278,13 @@ class Residency:
             engine=self.engine,
             tree=str(folder),
             weights=str(self.model.folder),
-            knobs=dict(tree.knobs),
+            knobs=dict(tree.knobs) if precision is None else self._reference_knobs(tree),
             libraries=lay_out_libraries(tree.libraries, self._blobs, self._home),
             precision=precision or self.model.precision,
             warm_up=golden_requests(self.model.vocab),
             exposure=self._exposure,
+            compiled=self._archive(tree) if precision is None else "",
         )
+
+    def _reference_knobs(self, tree: Tree) -> dict[str, Scalar]:
+        return {**tree.knobs, **dict(KINDS[self.engine].reference_knobs)}

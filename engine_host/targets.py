@@ -7,15 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine_host import vllm_tree
+from engine_host import memory, vllm_tree
 from engine_host.errors import HostError
 from engine_host.residency import Model, Residency
 from engine_host.trees import start_files
 from engine_host.zygotes import KINDS
+from protos.candidate import Scalar
 from protos.release import EngineFacts, Release
 from protos.target import Target
 from protos.trial import Limits, Side
@@ -54,6 +56,7 @@ def _replaced(facts: EngineFacts, space: str) -> EngineFacts:
         facts.model,
         facts.bytes_per_pass,
         facts.bandwidth_bytes_s,
+        facts.version,
     )
 
 
@@ -62,15 +65,26 @@ def side_of(release: Release) -> Side:
     return Side(release.id, release.files, release.knobs, release.libraries)
 
 
-def prepare_target(target: Target, campaign: str, home: Path, blobs: Blobs) -> Prepared:
-    """Prepare the model and put the start release into blobs. Raises HostError in one line."""
+def prepare_target(
+    target: Target,
+    campaign: str,
+    home: Path,
+    blobs: Blobs,
+    knobs: Mapping[str, Scalar] | None = None,
+) -> Prepared:
+    """Prepare the model and put the start release into blobs. Raises HostError in one line.
+
+    `knobs` are the start release's own, where they aren't the engine's defaults.
+    """
     if target.engine not in KINDS:
         raise HostError(f"unknown engine {target.engine!r}: use one of {', '.join(KINDS)}")
     model, tokenizer = _prepare_model(target, home, blobs)
     files = start_files(target.engine, blobs)
+    version = None
     if target.engine == "vllm":
         files |= vllm_tree.overlay(blobs)
-    start = Release(campaign, 0, files)
+        version = vllm_tree.version()
+    start = Release(campaign, 0, files, dict(knobs or {}))
     per_pass = model.facts.get("bytes_per_pass")
     facts = EngineFacts(
         engine=target.engine,
@@ -80,6 +94,7 @@ def prepare_target(target: Target, campaign: str, home: Path, blobs: Blobs) -> P
         tokenizer=tokenizer,
         model={k: v for k, v in model.facts.items() if isinstance(v, _FACT_TYPES)},
         bytes_per_pass=int(per_pass) if per_pass is not None else None,
+        version=version,
     )
     return Prepared(model, start, side_of(start), facts)
 
@@ -87,8 +102,11 @@ def prepare_target(target: Target, campaign: str, home: Path, blobs: Blobs) -> P
 def _prepare_model(target: Target, home: Path, blobs: Blobs) -> tuple[Model, str | None]:
     if target.engine == "fake":
         return _fake_model(target.model, home), None
+    own_bytes = KINDS[target.engine].memory_bytes
+    memory.require(target.model, Path(target.model).expanduser(), own_bytes)
     answer = _run_preparation(target.model, home)
     folder = Path(answer["folder"])
+    memory.require(target.model, folder, own_bytes)
     tokenizer = folder / "tokenizer.json"
     digest = blobs.put(tokenizer.read_bytes()) if tokenizer.is_file() else None
     return Model(folder, answer["facts"], target.precision), digest

@@ -33,6 +33,10 @@ class EngineKind:
 
     `own_environment`: it runs in `.venv-<engine>`, not in ours. `package`: of its tree, where that
     isn't named after the engine. `early`: its modules can be imported only once in a process.
+    `compiles`: it keeps compiled code, that doesn't depend on paths that begin with `interpreted`
+    nor on `uncompiled_knobs`. `reference_knobs`: the reference is built with them, whatever the
+    start has. `start_s`: what a start may take; `load_s`: what a trial's load may, where its plan
+    allows less. `memory_bytes`: what its resident engines take beside the weights.
     """
 
     packages: tuple[str, ...] = ()
@@ -40,6 +44,13 @@ class EngineKind:
     own_environment: bool = False
     package: str = ""
     early: bool = False
+    compiles: bool = False
+    interpreted: tuple[str, ...] = ()
+    uncompiled_knobs: tuple[str, ...] = ()
+    reference_knobs: tuple[tuple[str, Scalar], ...] = ()
+    start_s: float = START_LIMIT_S
+    load_s: float = 0.0
+    memory_bytes: int = 500_000_000
 
 
 KINDS = {
@@ -50,6 +61,30 @@ KINDS = {
         own_environment=True,
         package="vllm_adapter",
         early=True,
+        compiles=True,
+        interpreted=(
+            "vllm/v1/core/",
+            "vllm/v1/engine/",
+            "vllm/v1/executor/",
+            "vllm/v1/outputs.py",
+            "vllm/v1/request.py",
+            "vllm/v1/sample/",
+            "vllm/v1/spec_decode/",
+            "vllm/v1/utils.py",
+            "vllm/v1/worker/",
+        ),
+        uncompiled_knobs=(
+            "allocator",
+            "bind",
+            "long_prefill_token_threshold",
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "threads",
+        ),
+        reference_knobs=(("mode", "eager"), ("kv_cache_mib", 512)),
+        start_s=300.0,
+        load_s=110.0,
+        memory_bytes=4_000_000_000,
     ),
 }
 
@@ -63,7 +98,7 @@ class Exposure:
 
 
 CONFINED = Exposure()
-_TOLD = ("engine", "tree", "weights", "knobs", "libraries", "precision", "warm_up")
+_TOLD = ("engine", "tree", "weights", "knobs", "libraries", "precision", "warm_up", "compiled")
 
 
 @dataclass(frozen=True)
@@ -78,11 +113,13 @@ class ChildSpec:
     precision: str = "bfloat16"
     warm_up: tuple[dict[str, Any], ...] = ()
     exposure: Exposure = CONFINED
+    compiled: str = ""  # archive of compiled code; it may not exist yet
 
     def config(self, kind: str) -> dict[str, Any]:
         """What the child is told."""
         known = KINDS[self.engine]
-        folders = sorted({os.path.dirname(path) for path in self.libraries.values()})
+        own = [*self.libraries.values(), *([self.compiled] if self.compiled else [])]
+        folders = sorted({os.path.dirname(path) for path in own})
         return {
             "kind": kind,
             **{name: getattr(self, name) for name in _TOLD},
@@ -127,8 +164,9 @@ class Zygote:
             self._process = _spawn(theirs, spec)
         self._control.send(json.dumps(spec.config(kind)).encode())
 
-    def wait(self, limit_s: float = START_LIMIT_S) -> None:
+    def wait(self) -> None:
         """Until it is ready. Raises EngineLostError or UnprotectedError; it is gone then."""
+        limit_s = KINDS[self.spec.engine].start_s
         self._control.settimeout(limit_s)
         try:
             reply = self._read()

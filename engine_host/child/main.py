@@ -46,6 +46,7 @@ def _built(config: Config) -> Built:
         config.precision,
         dict(config.knobs),
         dict(config.libraries),
+        compiled=config.compiled,
     )
 
 

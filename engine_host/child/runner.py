@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import compiled
 from .channel import Channel
 from .engagement import Engaged, arm
 from .swap import NotHot, Ran, apply_changes
@@ -39,13 +40,25 @@ class Built:
     ran_at_build: Ran = frozenset()
     prepared: tuple[str, ...] = ()
     ran_at_import: Ran | None = None  # None: the tree's modules aren't imported before `load`
+    compiled: str = ""  # archive of what was compiled for this digest before; it may not exist
+    made: bytes | None = None  # what was compiled here, once packed
 
     def build(self) -> None:
         """Import the package, map the weights, make the engine. Raises what the engine raises."""
         package = importlib.import_module(self.name)
         self._set_library_paths()
+        own = compiled.folder_of(package)
+        if own is not None and compiled.restore(self.compiled, own):
+            self.made = b""  # nothing that isn't in the archive
         weights = package.load_weights(self.weights_folder)
         self.engine = package.Engine(weights, self.knobs, self.precision)
+
+    def pack_compiled(self) -> bytes:
+        """What building and serving compiled so far, as an archive; empty: nothing new."""
+        if self.made is None:
+            own = compiled.folder_of(importlib.import_module(self.name))
+            self.made = b"" if own is None else compiled.pack(own)
+        return self.made
 
     def prepare(self) -> None:
         """Run the preparation steps that are new. Raises NotHot if one belongs before old ones."""
@@ -130,6 +143,7 @@ class Runner:
             "score": self._score,
             "counters": self._counters,
             "set_knobs": self._set_knobs,
+            "compiled": lambda _: base64.b64encode(self._built.pack_compiled()).decode(),
             "space": lambda _: self._built.space(),
         }
 
@@ -195,6 +209,8 @@ class Runner:
         knobs: dict[str, Any] = frame.get("knobs", {})
         libraries: dict[str, str] = frame.get("libraries", {})
         if built.engine is None:
+            if not frame.get("same_compiled", False):
+                built.compiled = ""
             built.follow(files, knobs)
             built.add_libraries(libraries)
             importlib.import_module(built.name)

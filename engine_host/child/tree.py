@@ -46,7 +46,15 @@ class Tree:
                 self.sources.pop(path, None)
             else:
                 self.sources[path] = text
-            linecache.cache.pop(self.filename(path), None)
+            self._show(path)
+
+    def _show(self, path: str) -> None:
+        """Have tracebacks and compilers read this source, not the file that may lie there."""
+        name, text = self.filename(path), self.sources.get(path)
+        if text is None:
+            linecache.cache.pop(name, None)
+        else:
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
     def code(self, path: str) -> CodeType:
         """The compiled source. Raises SyntaxError."""

@@ -49,6 +49,7 @@ class Config:
     unsafe: bool = False
     rank: int = 0
     package: str = ""  # of the tree, where it isn't named after the engine
+    compiled: str = ""  # archive that the engine's compiled code may be taken from
     early: bool = False  # the tree's modules can be imported but once: before any patch is loaded
 
     @classmethod
@@ -173,6 +174,8 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
             golden[-1] += [t for output in built.engine.step() for t in output["tokens"]]
     _run_together(built.engine, config.warm_up)
     built.engine.reset()
+    if config.compiled:
+        built.pack_compiled()  # forks have a scratch folder of their own
     if config.early:
         held = built.engine.held()  # by compiled graphs
         imported = built.ran_at_import or ()

@@ -7,7 +7,9 @@ from typing import Any
 
 from .space import SPACE
 
-__all__ = ["SPACE", "Engine", "load_weights"]
+__all__ = ["COMPILED", "SPACE", "Engine", "load_weights"]
+
+COMPILED = "vllm"  # vLLM's cache of compiled code, in the scratch folder
 
 
 def __getattr__(name: str) -> Any:

@@ -12,11 +12,13 @@ SET_NUM_THREADS = torch.set_num_threads  # vLLM's CPU worker replaces it with on
 
 from vllm.platforms import current_platform  # noqa: E402
 
-from . import graphs, loader, solitary  # noqa: E402
+from . import graphs, loader, once, solitary  # noqa: E402
 
 __all__ = ["SET_NUM_THREADS", "loader"]
 
 _LAZY = (
+    "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
+    "vllm.model_executor.layers.quantization.online.base",
     "vllm.model_executor.models.llama",
     "vllm.v1.attention.backends.cpu_attn",
     "vllm.v1.core.sched.scheduler",
@@ -31,3 +33,4 @@ for _name in _LAZY:
     importlib.import_module(_name)
 graphs.watch()
 solitary.install()
+once.install()

@@ -116,7 +116,10 @@ class Engine:
 
     def held(self) -> list[tuple[str, str]]:
         """File and qualified name of each function that a compiled graph of the engine holds."""
-        return graphs.held()
+        return sorted({*graphs.traced(), *graphs.loaded(self._model())})
+
+    def _model(self) -> Any:
+        return self._core.model_executor.driver_worker.worker.model_runner.get_model()
 
     def _apply_live(self, knobs: dict[str, Any]) -> None:
         if "threads" in knobs:

@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from . import COMPILED
+
 _VALUES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine core runs in this process, where it forks
     "VLLM_TARGET_DEVICE": "cpu",
@@ -22,5 +24,5 @@ def prepare() -> None:
     """Fill the environment in; what is written goes to the scratch folder."""
     os.environ.update(_VALUES)
     scratch = Path(tempfile.gettempdir())
-    os.environ["VLLM_CACHE_ROOT"] = str(scratch / "vllm")
+    os.environ["VLLM_CACHE_ROOT"] = str(scratch / COMPILED)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")

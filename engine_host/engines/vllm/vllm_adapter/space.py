@@ -83,7 +83,7 @@ SPACE: tuple[dict[str, Any], ...] = (
         "how the cache holds numbers; auto: as the model does",
         output_class="quality",
     ),
-    _choice("mode", ["eager", "compiled"], "init", "run the model as written, or compiled"),
+    _choice("mode", ["compiled", "eager"], "init", "run the model compiled, or as written"),
     _integer("ngram_tokens", 0, 8, 0, "init", "tokens drafted by n-gram lookup; 0: none"),
     _integer("ngram_lookup_max", 2, 8, 4, "init", "longest n-gram that is looked up"),
     _choice(
