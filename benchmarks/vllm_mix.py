@@ -65,7 +65,11 @@ def _body_of(sources: Sources, path: str, name: str) -> tuple[list[str], list[as
         if not inside:
             raise LookupError(f"{path} has no {name}")
         found = inside[-1].body
-    if len(found) > 1 and isinstance(found[0], ast.Expr) and isinstance(found[0].value, ast.Constant):
+    if (
+        len(found) > 1
+        and isinstance(found[0], ast.Expr)
+        and isinstance(found[0].value, ast.Constant)
+    ):
         found = found[1:]
     return text.splitlines(keepends=True), found
 
