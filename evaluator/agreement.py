@@ -1,4 +1,4 @@
-"""How well the fast tier predicts the slow one: see services/tiers.py, which the report reads too."""
+"""How well the fast tier predicts the slow one: see services/tiers.py, which the report reads."""
 
 from services.tiers import Agreement, agreement, kendall_tau_b, missed_winners
 

@@ -10,6 +10,7 @@ from protos.target import METRICS
 from services.blobs import DirectoryBlobs
 from services.cli import words
 from services.local.run_folder import RUNS, RunFolder
+from services.report import said
 from services.report.record import CampaignRecord
 from services.report.summary import Gain, Summary, summarise
 
@@ -75,6 +76,8 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     lines += _gain("random arm vs start", summary.random_arm, "no gain of it to measure")
     lines.append(("verdicts", words.counts(summary.verdicts)))
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
+    lines += [("tiers", line) for line in said.tiers(summary)]
+    lines.append(("false promotions", said.false_promotions(summary)))
     if summary.lost_trials:
         lines.append(("lost", words.losses(summary.lost_trials)))
     for release in summary.releases[1:]:

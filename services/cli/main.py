@@ -20,6 +20,9 @@ COMMANDS = {
     "status": "what a campaign is doing, or how it ended",
     "report": "write a campaign's summary.json and report.html again, and print its table",
     "show": "one candidate: its change, its verdicts, their evidence, its trace",
+    "recompute": "derive verdicts again from raw data alone, and compare them bit for bit",
+    "ledger": "verify: the journal of promotions against the ledger, byte for byte",
+    "export": "a release as patches, flags and an overlay that work without Perpetune",
     "doctor": "what this machine can do, and what is missing",
     "bench": "measure Perpetune itself: start (rungs) or rate (experiments an hour)",
 }

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print everything that is known of the candidate."""
-    folder, record, known = _find(options.candidate, options.campaign)
+    folder, record, known = find_candidate(options.candidate, options.campaign)
     blobs = DirectoryBlobs(folder.blobs)
     console = Console(soft_wrap=True, highlight=False)
     for line in head(known):
@@ -114,7 +114,10 @@ def _print_trace(console: Console, folder: RunFolder, known: CandidateRecord) ->
         console.print(Text(f"{line} {span.duration_ns / 1e6:.1f} ms{failed}"))
 
 
-def _find(name: str, campaign: str | None) -> tuple[RunFolder, CampaignRecord, CandidateRecord]:
+def find_candidate(
+    name: str, campaign: str | None
+) -> tuple[RunFolder, CampaignRecord, CandidateRecord]:
+    """The one candidate that `name` fits, in the newest run that has it. Raises UsageError."""
     folders = [find(campaign)] if campaign else list(reversed(listing()))
     seen: list[str] = []
     for folder in folders:

@@ -4,6 +4,7 @@ broker/       the ledger's store: the truth
 blobs/        sources, evidence, tokenizers, by digest
 traces/       spans, one JSONL file a process
 logs/         one file a room
+promotions.journal   what was put into service and why, hash-chained, beside the ledger
 live.json     the broker's address while somebody holds `lock`
 summary.json, report.html
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from services.errors import PerpetuneError
+from services.promotions import JOURNAL
 
 RUNS = Path("runs")
 MIN_FREE_BYTES = 200_000_000  # a campaign's store, evidence and logs, with room to end cleanly
@@ -57,6 +59,10 @@ class RunFolder:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / JOURNAL
 
     @property
     def report(self) -> Path:

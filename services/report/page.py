@@ -13,6 +13,7 @@ from services.report.sections import (
     hero,
     releases,
     tally,
+    trust,
 )
 from services.report.summary import Summary
 
@@ -29,6 +30,8 @@ def page(record: CampaignRecord, summary: Summary, blobs: Blobs) -> str:
             cards(summary),
             "<h2>Verdicts</h2>",
             tally(summary),
+            "<h2>How far to trust it</h2>",
+            trust(summary),
             "<h2>How it went</h2>",
             _figures(record, summary, blobs),
             "<h2>Releases</h2>",

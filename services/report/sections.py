@@ -6,6 +6,7 @@ from html import escape
 from protos.target import METRICS
 from protos.trial import WORDS, Interval, Verdict
 from services.blobs import Blobs
+from services.report import said
 from services.report.change import knob_lines, release_diff
 from services.report.record import CampaignRecord, CandidateRecord
 from services.report.summary import Gain, Summary
@@ -79,6 +80,12 @@ def tally(summary: Summary) -> str:
     bar = "".join(f'<span class="w-{w}" style="flex:{verdicts[w]}"></span>' for w in words)
     key = "".join(f'<span><i class="w-{w}"></i>{verdicts[w]} {_say(w)}</span>' for w in words)
     return f'<div class="tally">{bar}</div><div class="key">{key}</div>{lost}'
+
+
+def trust(summary: Summary) -> str:
+    """What the rules can have let through, and how well the fast tier chose."""
+    lines = [said.false_promotions(summary), *said.tiers(summary)]
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def releases(record: CampaignRecord, blobs: Blobs) -> str:

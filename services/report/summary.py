@@ -4,6 +4,7 @@ A printed gain comes only from the closing trial (purpose `final`): the release 
 interleaved, cold, on fresh seeds. Without that trial there is none, and `gain` is null.
 """
 
+import math
 import statistics
 from collections import Counter
 from typing import Any
@@ -16,6 +17,7 @@ from protos.release import Release
 from protos.target import Objective, Target, Workload
 from protos.trial import Interval
 from services.report.record import FINAL, RANDOM_FINAL, CampaignRecord, TrialRecord
+from services.tiers import TierAgreement, seen_of, tier_agreement
 
 
 class Gain(msgspec.Struct, frozen=True):
@@ -45,6 +47,20 @@ class Spend(msgspec.Struct, frozen=True):
     llm_tokens: int
     llm_usd: float
     proposal_s: float
+
+
+class FalsePromotions(msgspec.Struct, frozen=True):
+    """How many releases without a gain this campaign's rules can have let through, at most.
+
+    A candidate without effect passes a tier with at most that tier's alpha whatever came before,
+    since each trial's order of sides is drawn anew: `each` is the product over the tiers, and
+    `expected_at_most` that times the candidates that had a fast trial.
+    """
+
+    candidates: int
+    alphas: dict[str, float]
+    each: float
+    expected_at_most: float
 
 
 class ReleaseLine(msgspec.Struct, frozen=True):
@@ -78,6 +94,8 @@ class Summary(msgspec.Struct, frozen=True):
     wall_s: float
     releases: tuple[ReleaseLine, ...]
     lost_trials: dict[str, int]
+    tiers: TierAgreement
+    false_promotions: FalsePromotions | None
 
 
 def summarise(record: CampaignRecord) -> Summary:
@@ -105,6 +123,8 @@ def summarise(record: CampaignRecord) -> Summary:
         wall_s=round(record.spent_s(record.last_s or 0.0), 3),
         releases=tuple(_releases(record)),
         lost_trials=dict(Counter(record.losses())),
+        tiers=_tiers(record, opening.objective.min_effect),
+        false_promotions=_false_promotions(record),
     )
 
 
@@ -139,6 +159,29 @@ def _gain(trial: TrialRecord | None, opening: OpenCampaign) -> Gain | None:
         unit=interval.unit,
         candidate=trial.verdict.candidate,
     )
+
+
+def _tiers(record: CampaignRecord, min_effect: float) -> TierAgreement:
+    verdicts = (trial.verdict for trial in record.judged() if not trial.lease.purpose)
+    audits = (trial.verdict for trial in record.judged() if trial.lease.purpose == "audit")
+    known = [verdict for verdict in (*verdicts, *audits) if verdict is not None]
+    return tier_agreement(seen_of(known, min_effect), min_effect)
+
+
+def _false_promotions(record: CampaignRecord) -> FalsePromotions | None:
+    """None while no trial of the last tier was granted: nothing can have been promoted."""
+    alphas: dict[str, float] = {}
+    searched: set[str] = set()
+    for trial in record.trials.values():
+        lease = trial.lease
+        if lease.purpose == "":
+            alphas[lease.tier] = max(alphas.get(lease.tier, 0.0), lease.plan.rule.alpha)
+            if lease.tier == "fast" and lease.side_b.candidate:
+                searched.add(lease.side_b.candidate)
+    if "cold" not in alphas:
+        return None
+    each = math.prod(alphas.values())
+    return FalsePromotions(len(searched), alphas, each, each * len(searched))
 
 
 def _starts(record: CampaignRecord) -> dict[str, Starts]:

@@ -30,3 +30,13 @@ def test_a_real_campaign_judges_candidates_and_one_trace_joins_its_four_rooms(tu
     shown = door("show", judged).stdout
     for room in ("proposer[", "scheduler[", "evaluator[", "engine_host["):
         assert room in shown
+
+    again = door("recompute")
+    figures = json.loads(again.stdout.splitlines()[-1])
+    assert again.returncode == 0, again.stdout
+    assert figures["identical"] == figures["verdicts"] == sum(summary["trials"].values())
+    assert door("recompute", judged).returncode == 0
+
+    trail = door("ledger", "verify")
+    assert trail.returncode == 0, trail.stdout
+    assert json.loads(trail.stdout.splitlines()[-1])["records"] >= 2  # the start, and the end
