@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import noise
+from benchmarks import noise, vllm_rate
 from benchmarks.desk import Tally, measure
 from benchmarks.mix import graded, mix
 from benchmarks.sources import slim_sources
@@ -41,8 +41,10 @@ MIN_EFFECT = Objective("output_tok_s").min_effect
 
 def main(argv: list[str]) -> int:
     """Run everything; the last line of stdout is JSON."""
+    if {"vllm", "--engine=vllm"} & set(argv):
+        return vllm_rate.main(argv)
     parser = argparse.ArgumentParser(prog="perpetune bench rate")
-    parser.add_argument("--engine", default="slim", choices=("slim",))
+    parser.add_argument("--engine", default="slim", choices=("slim", "vllm"))
     parser.add_argument("--seconds", type=float, default=120.0, help="of the resident loop")
     parser.add_argument("--control-seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)

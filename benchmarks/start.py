@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from benchmarks import vllm_start
 from benchmarks.bench_host import Bench, open_bench
 from benchmarks.mix import Entry, Sources, module_constant, neutral_plan, vector_linear
 from benchmarks.sources import slim_sources
@@ -40,8 +41,10 @@ def scopes(sources: Sources) -> dict[str, Entry]:
 
 def main(argv: list[str]) -> int:
     """Measure; the last line of stdout is JSON."""
+    if {"vllm", "--engine=vllm"} & set(argv):
+        return vllm_start.main(argv)
     parser = argparse.ArgumentParser(prog="perpetune bench start")
-    parser.add_argument("--engine", default="slim", choices=("slim",))
+    parser.add_argument("--engine", default="slim", choices=("slim", "vllm"))
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(argv)

@@ -1,7 +1,7 @@
 """One cold vLLM: start it with a candidate's files and knobs, time its blocks, print JSON, end.
 
-Runs in vLLM's own environment, as a program of its own; imports nothing of Perpetune but the engine's
-adapter, whose folder the job names.
+Runs in vLLM's own environment, as a program of its own; imports nothing of Perpetune but the
+engine's adapter, whose folder the job names.
 """
 
 import importlib.abc

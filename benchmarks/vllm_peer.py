@@ -69,7 +69,9 @@ def evaluate(setting: PeerSetting, entries: list[Entry]) -> list[Row]:
         said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
         raise HostError(f"the peer ended early: {said[-1]}")
     if not found[0].get("combined_score"):
-        raise HostError(f"the peer can't run the start: {found[0].get('detail', 'no reason given')}")
+        raise HostError(
+            f"the peer can't run the start: {found[0].get('detail', 'no reason given')}"
+        )
     return [row_of(one, found[0]["combined_score"]) for one in found[1:]]
 
 

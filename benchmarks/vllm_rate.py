@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> int:
         "--kept-cache-candidates",
         type=int,
         default=2,
-        help="openevolve, compiled: so many more with a compile cache that all of them share",
+        help="compiled: so many of these once more, with compiled code kept between cold starts",
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="of more candidates than 20")
     parser.add_argument("--seed", type=int, default=1)
@@ -103,7 +104,11 @@ async def _run(folder: Path, options: argparse.Namespace) -> dict[str, object]:
                 more = (e for e in mix(sources, options.mode, options.seed) if e not in entries)
                 found.resident += await tried(bench, more, plan(bench, "fast"), options.seconds)
         if "control" in parts and options.control == "cold":
-            found.control = await tried(bench, chosen, plan(bench, "fast", "cold"))
+            cold = plan(bench, "fast", "cold")
+            found.control = await tried(bench, chosen, cold)
+            if _keeps(options):
+                some = spread(chosen, options.kept_cache_candidates)
+                found.kept_cache = await tried(bench, some, cold, keeps_compiled=True)
         if "agreement" in parts:
             bench.workload = EPISODES
             found.slow = await tried(bench, _correct(entries), plan(bench, "slow"))
@@ -118,6 +123,11 @@ def spread(entries: list[Entry], count: int) -> list[Entry]:
     """So many of the entries, evenly over the list, which goes from kind to kind."""
     count = max(1, min(count, len(entries)))
     return [entries[(2 * i + 1) * len(entries) // (2 * count)] for i in range(count)]
+
+
+def _keeps(options: argparse.Namespace) -> bool:
+    """Whether to see also what a control gives whose cold starts share what was compiled."""
+    return options.mode == "compiled" and options.kept_cache_candidates > 0
 
 
 def _correct(entries: list[Entry]) -> list[Entry]:
@@ -149,11 +159,9 @@ def _openevolve(
     found.control = vllm_peer.evaluate(peer, chosen)
     for row in found.control:
         say(row)
-    if options.mode == "compiled" and options.kept_cache_candidates:
+    if _keeps(options):
         cache = (folder / "openevolve-cache").resolve()
-        kept = PeerSetting(
-            peer.weights, peer.knobs, peer.blocks, folder / "openevolve-kept", cache
-        )
+        kept = PeerSetting(peer.weights, peer.knobs, peer.blocks, folder / "openevolve-kept", cache)
         found.kept_cache = vllm_peer.evaluate(kept, spread(chosen, options.kept_cache_candidates))
         for row in found.kept_cache:
             say(row)
@@ -239,3 +247,7 @@ def _tiers(found: Found) -> dict[str, Any]:
         "missed": gone,
         "slow_wall_s": round(sum(row.wall_s for row in found.slow), 1),
     }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -6,21 +6,28 @@ is counted of each: check, process, load, timing, grading, engagement, judgement
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
 from benchmarks.bench_host import OBJECTIVE, Bench
 from benchmarks.mix import Entry
 from benchmarks.vllm_peer import Row
+from engine_host import compiled
+from engine_host.loading import Tree
+from engine_host.zygotes import KINDS
 from evaluator.check import CheckRefused
 from protos.messages import OpenCampaign
 from protos.target import Budget
-from protos.trial import Limits, Plan, Tier, Verdict
+from protos.trial import Limits, Plan, Side, Tier, Verdict
 from scheduler.plans import plan_for
+from services.local.system import default_home
 
 LIMITS = Limits(start_s=240.0, prepare_s=30.0, block_s=30.0, memory_bytes=10_000_000_000)
 DECIDED = ("faster", "slower", "no_gain", "incorrect")
@@ -33,27 +40,54 @@ def plan(bench: Bench, tier: Tier, force_rung: str | None = None) -> Plan:
     return msgspec.structs.replace(declared, limits=LIMITS, force_rung=force_rung)
 
 
+@contextlib.contextmanager
+def nothing_compiled(bench: Bench, side: Side) -> Iterator[None]:
+    """Meanwhile, what was compiled before for this side's code is out of sight, then back."""
+    model, kind = bench.prepared.model, KINDS[bench.target.engine]
+    found = compiled.archive(
+        default_home(), kind, Tree.of(side), model.folder.name, model.precision
+    )
+    aside = Path(f"{found}.aside")
+    if not found or not os.path.exists(found):
+        yield
+        return
+    os.replace(found, aside)
+    try:
+        yield
+    finally:
+        os.replace(aside, found)
+
+
 async def tried(
-    bench: Bench, entries: Iterable[Entry], how: Plan, limit_s: float | None = None
+    bench: Bench,
+    entries: Iterable[Entry],
+    how: Plan,
+    limit_s: float | None = None,
+    keeps_compiled: bool = False,
 ) -> list[Row]:
-    """A row for each entry, until they or the time run out."""
+    """A row for each entry, until they or the time run out.
+
+    Cold starts find nothing compiled, unless `keeps_compiled`.
+    """
     rows: list[Row] = []
     began_s = time.monotonic()
     for entry in entries:
         if limit_s is not None and time.monotonic() - began_s >= limit_s:
             break
-        rows.append(await _one(bench, entry, how))
+        rows.append(await _one(bench, entry, how, keeps_compiled))
         say(rows[-1])
     return rows
 
 
-async def _one(bench: Bench, entry: Entry, how: Plan) -> Row:
+async def _one(bench: Bench, entry: Entry, how: Plan, keeps: bool) -> Row:
     began_s = time.monotonic()
     try:
         side = bench.side(entry)
     except CheckRefused:
         return Row(entry.label, time.monotonic() - began_s, "refused", rung="none")
-    _, evidence = await bench.run(side, how)
+    cold = how.force_rung == "cold"
+    with nothing_compiled(bench, side) if cold and not keeps else contextlib.nullcontext():
+        _, evidence = await bench.run(side, how)
     verdict = bench.verdict(evidence)
     wall_s = time.monotonic() - began_s
     first_s = evidence.phases_s.get("first_tokens")
