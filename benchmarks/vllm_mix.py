@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import random
 import textwrap
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ POOL = "vllm/v1/core/block_pool.py"
 LLAMA = "vllm/model_executor/models/llama.py"
 ACTIVATION = "vllm/model_executor/layers/activation.py"
 MODES = ("compiled", "eager")
-ALL_CORES: dict[str, Scalar] = {"threads": 2}
+ALL_CORES: dict[str, Scalar] = {"threads": len(os.sched_getaffinity(0))}
 
 
 def vllm_sources() -> Sources:
