@@ -1,5 +1,6 @@
 """Which functions compiled graphs hold: replacing their bodies in place would change nothing."""
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from types import CodeType
@@ -7,6 +8,7 @@ from typing import Any
 
 from torch._dynamo.aot_compile_types import BundledAOTAutogradSerializableCallable
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._inductor.cpu_vec_isa import VecISA
 
 _traced: set[CodeType] = set()
 Place = tuple[str, str]  # file and qualified name
@@ -28,6 +30,16 @@ def watch() -> None:
     whole: Any = BundledAOTAutogradSerializableCallable
     if not hasattr(whole, "finalize_loading"):
         whole.finalize_loading = lambda *_: None
+    # A confined engine sees no other interpreter that could try to load a library.
+    setattr(VecISA, "_probe_load", _loads)  # noqa: B010
+
+
+def _loads(_: VecISA, path: str) -> bool:
+    try:
+        ctypes.CDLL(path)
+    except OSError:
+        return False
+    return True
 
 
 def traced() -> set[Place]:
