@@ -2,7 +2,8 @@
 
 `vllm serve` as anybody starts it, asked over its own interface by one client in this process. The
 two are started in turns (default, best, best, default), and each start serves the same rounds: the
-unit of replication is a start. `--out` writes the JSON where a run's report can pick it up.
+unit of replication is a start. `--export DIR` measures a release the same way, started by the
+export's own script. `--out` writes the JSON where a run's report can pick it up.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks.vllm_server import (
     Setup,
     best_known_setup,
     default_setup,
+    export_setup,
     load,
     serving,
     tcmalloc,
@@ -49,19 +51,26 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--starts", type=int, default=2, help="of each configuration")
     parser.add_argument("--rounds", type=int, default=6, help="timed, of each start")
     parser.add_argument("--workload", choices=("chat", "single"), default="chat")
+    parser.add_argument("--export", type=Path, help="folder of `perpetune export`: the release too")
     parser.add_argument("--out", type=Path, help=f"also write it here (a run folder's {FILE})")
     options = parser.parse_args(argv)
-    text = json.dumps(measure(options.model, options.workload, options.starts, options.rounds))
+    setups = [default_setup(), best_known_setup()]
+    if options.export:
+        setups.append(export_setup(options.export))
+    found = measure(options.model, options.workload, options.starts, options.rounds, setups)
+    text = json.dumps(found)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
     print(text)
     return 0
 
 
-def measure(model: str, workload: str, starts: int, rounds: int) -> dict[str, Any]:
-    """Both configurations, with their ratio. Raises HostError in one line."""
+def measure(
+    model: str, workload: str, starts: int, rounds: int, wanted: list[Setup]
+) -> dict[str, Any]:
+    """Every configuration, with its ratio to the others. Raises HostError in one line."""
     prepared = _prepared(model)
-    setups = {setup.name: setup for setup in (default_setup(), best_known_setup())}
+    setups = {setup.name: setup for setup in wanted}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in setups}
     with tempfile.TemporaryDirectory(prefix="perpetune-known-") as folder:
         batches = _batches(prepared, workload, rounds + 1, Path(folder))
@@ -132,7 +141,15 @@ def _result(
         "workload": workload,
         "params": CHAT if workload == "chat" else {},
         "output_tok_s": {name: round(speed, 2) for name, speed in speeds.items()},
-        "best_known_over_default": round(speeds["best_known"] / speeds["default"], 3),
+        "ratios": {
+            f"{over}_over_{under}": round(speeds[over] / speeds[under], 3)
+            for over, under in (
+                ("best_known", "default"),
+                ("release", "default"),
+                ("release", "best_known"),
+            )
+            if over in speeds
+        },
         "starts": found,
         "variables": {name: setup.variables for name, setup in setups.items()},
         "tcmalloc": bool(tcmalloc()),

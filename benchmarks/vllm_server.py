@@ -32,11 +32,14 @@ TCMALLOC = tuple(
 
 @dataclass(frozen=True)
 class Setup:
-    """How a server is started: environment variables and flags beside the model."""
+    """How a server is started: environment variables, and an export's own script, if there is one.
+
+    The script takes the model and further flags, as `vllm serve` does.
+    """
 
     name: str
     variables: dict[str, str] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
+    script: Path | None = None
 
 
 def default_setup() -> Setup:
@@ -61,6 +64,14 @@ def best_known_setup() -> Setup:
     )
 
 
+def export_setup(folder: Path) -> Setup:
+    """A release as `perpetune export` wrote it. Raises HostError when it has no `serve.sh`."""
+    script = folder.resolve() / "serve.sh"
+    if not script.is_file():
+        raise HostError(f"{folder} is no export of a vLLM release: it has no serve.sh")
+    return Setup("release", {"VLLM": str(environment("vllm").folder / "bin" / "vllm")}, script)
+
+
 def tcmalloc() -> list[str]:
     """The first tcmalloc of this machine, or the one that PERPETUNE_TCMALLOC names."""
     named = os.environ.get("PERPETUNE_TCMALLOC")
@@ -78,22 +89,23 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(setup: Setup, model: Path, work: Path, overlay: Path | None = None) -> Iterator[Server]:
+def serving(setup: Setup, model: Path, work: Path) -> Iterator[Server]:
     """`vllm serve MODEL` until the block ends. `work` keeps its caches and log.
 
-    `overlay` is put before vLLM's packages on the path. Raises HostError with the server's own last
-    error line.
+    Raises HostError with the server's own last error line.
     """
     work.mkdir(parents=True, exist_ok=True)
     own, port = environment("vllm"), _free_port()
-    command = [own.python, "-m", "vllm.entrypoints.cli.main", "serve", str(model)]
-    command += ["--host", "127.0.0.1", "--port", str(port), *setup.flags]
+    command = [own.python, "-m", "vllm.entrypoints.cli.main", "serve"]
+    if setup.script:
+        command = ["/bin/sh", str(setup.script)]
+    command += [str(model), "--host", "127.0.0.1", "--port", str(port)]
     log = work / f"{setup.name}.log"
     began_s = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
             command,
-            env=_variables(work, overlay) | setup.variables,
+            env=_variables(work) | setup.variables,
             cwd=work,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -107,8 +119,8 @@ def serving(setup: Setup, model: Path, work: Path, overlay: Path | None = None) 
         _end(process)
 
 
-def _variables(work: Path, overlay: Path | None) -> dict[str, str]:
-    found = {
+def _variables(work: Path) -> dict[str, str]:
+    return {
         "PATH": f"{environment('vllm').folder / 'bin'}:/usr/bin:/bin",
         "HOME": str(work.resolve()),
         "USER": "user",
@@ -116,7 +128,6 @@ def _variables(work: Path, overlay: Path | None) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
     }
-    return found | ({"PYTHONPATH": str(overlay)} if overlay else {})
 
 
 def _free_port() -> int:
