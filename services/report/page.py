@@ -5,7 +5,7 @@ from html import escape
 from importlib import resources
 
 from services.blobs import Blobs
-from services.report import plots, series
+from services.report import known, plots, series
 from services.report.record import CampaignRecord
 from services.report.sections import (
     candidates_table,
@@ -20,14 +20,17 @@ from services.report.summary import Summary
 MAX_PANELS = 5  # the closing trials and the newest releases; `perpetune show` has the others
 
 
-def page(record: CampaignRecord, summary: Summary, blobs: Blobs) -> str:
-    """The whole page as text."""
+def page(
+    record: CampaignRecord, summary: Summary, blobs: Blobs, outside: known.Known | None = None
+) -> str:
+    """The whole page as text. `outside`: what was measured of the engine without Perpetune."""
     style = resources.files("services.report").joinpath("style.css").read_text()
     body = "\n".join(
         (
             _head(record, summary),
             hero(summary),
             cards(summary),
+            known.section(outside),
             "<h2>Verdicts</h2>",
             tally(summary),
             "<h2>How far to trust it</h2>",

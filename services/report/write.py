@@ -4,6 +4,7 @@ from pathlib import Path
 
 from services.blobs import Blobs
 from services.errors import PerpetuneError
+from services.report import known
 from services.report.page import page
 from services.report.record import CampaignRecord
 from services.report.summary import Summary, to_json
@@ -17,7 +18,7 @@ def write_report(folder: Path, record: CampaignRecord, summary: Summary, blobs: 
     """Write both files, each whole or not at all. Raises ReportError."""
     try:
         _replace(folder / "summary.json", to_json(summary))
-        _replace(folder / "report.html", page(record, summary, blobs).encode())
+        _replace(folder / "report.html", page(record, summary, blobs, known.read(folder)).encode())
     except OSError as error:
         raise ReportError(f"cannot write the report in {folder}: {error.strerror}") from error
 
