@@ -19,6 +19,7 @@ from typing import Any
 
 from engine_host.environments import environment
 from engine_host.errors import HostError
+from engine_host.vllm_tree import version
 from protos.trial import Request
 
 START_LIMIT_S = 240.0
@@ -120,7 +121,13 @@ def serving(setup: Setup, model: Path, work: Path) -> Iterator[Server]:
 
 
 def _variables(work: Path) -> dict[str, str]:
+    # The command asks for its version under the name vllm, whatever its package is called.
+    names = work.resolve() / "names"
+    about = names / f"vllm-{version()}+cpu.dist-info" / "METADATA"
+    about.parent.mkdir(parents=True, exist_ok=True)
+    about.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version()}+cpu\n")
     return {
+        "PYTHONPATH": str(names),
         "PATH": f"{environment('vllm').folder / 'bin'}:/usr/bin:/bin",
         "HOME": str(work.resolve()),
         "USER": "user",
