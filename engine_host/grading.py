@@ -9,10 +9,9 @@ from typing import Any
 
 from engine_host.errors import EngineLostError, TrialFailedError
 from engine_host.trial_process import TrialProcess
-from protos.trial import BlockSample, Grade, Quality, Request, RequestSample, Script
+from protos.trial import BlockSample, Grade, Request, RequestSample, Script
 
 SCORE_LIMIT_S = 60.0
-QUALITY_PASSAGES = 24
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def grade(
         raise EngineLostError(f"the reference can't score: {error.detail}") from error
     finally:
         reference.freeze()
-    read = [_read(score, seq["output"]) for score, seq in zip(scores, sequences, strict=True)]
+    read = [read_score(score, seq["output"]) for score, seq in zip(scores, sequences, strict=True)]
     grades = tuple(
         Grade(one.pair, one.request.id, gaps, logprobs, one.same)
         for one, (gaps, logprobs) in zip(drawn, read, strict=False)
@@ -77,33 +76,7 @@ def grade(
     return grades, max((max(gaps) for gaps in from_a if gaps), default=None)
 
 
-def quality(process: TrialProcess, side: Any, script: Script, limit_s: float) -> Quality:
-    """Held-out passages (the natural text of the script's prompts) scored by a trial's own engine.
-
-    The first half of each is given, the second half is scored. Raises TrialFailedError.
-    """
-    prompts = [request.prompt for pair in script.pairs for request in pair.requests]
-    passages = [prompt for prompt in dict.fromkeys(prompts) if len(prompt) >= 8][-QUALITY_PASSAGES:]
-    sequences = [
-        {"prompt": passage[: len(passage) // 2], "output": passage[len(passage) // 2 :]}
-        for passage in passages
-    ]
-    process.thaw()
-    try:
-        scores = process.ask("score", "block", limit_s, sequences=sequences)
-    finally:
-        process.freeze()
-    try:
-        read = [_read(score, seq["output"]) for score, seq in zip(scores, sequences, strict=True)]
-    except (EngineLostError, TypeError, ValueError) as error:
-        raise TrialFailedError("block", f"its scores can't be read: {error}") from error
-    sums = [-sum(logprobs) for _, logprobs in read]
-    lengths = [len(logprobs) for _, logprobs in read]
-    means = tuple(total / length for total, length in zip(sums, lengths, strict=True))
-    return Quality(side, sum(lengths), sum(sums), means)
-
-
-def _read(score: Any, output: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def read_score(score: Any, output: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Gaps and log-probabilities of one scored output. Raises EngineLostError if broken."""
     if not isinstance(score, dict):
         raise EngineLostError("a score is no object")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine_host import engagement, grading
+from engine_host import engagement, grading, quality
 from engine_host.block import Quiet, Served, serve
 from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
 from engine_host.judge_port import JudgeBridge, Revealed
@@ -284,12 +284,26 @@ class Measurement:
         if drawn and (decision == "faster" or not drawn[0].same):
             reference = self._residency.reference()
             found["grades"], found["noise_gap"] = grading.grade(reference, drawn)
-        if plan.quality and self._b is not None and not all(one.same for one in drawn):
-            limit_s = plan.limits.block_s
-            sides = (("A", self._a), ("B", self._b))
-            found["quality"] = tuple(
-                grading.quality(process, side, script, limit_s) for side, process in sides
-            )
+        if script.quality and (plan.starts > 0 or not all(one.same for one in drawn)):
+            self._measure_quality(script)
+
+    def _measure_quality(self, script: Script) -> None:
+        """Both sides and the start on the fixed set; where it decides nothing, it may fail."""
+        assert self._b is not None
+        lease = self._lease
+        sides: tuple[tuple[Literal["A", "B"], TrialProcess], ...] = (
+            ("A", self._a),
+            ("B", self._b),
+        )
+        reference, vocab = self._residency.reference(), self._residency.model.vocab
+        limit_s = lease.plan.limits.block_s
+        try:
+            found = quality.measure(reference, sides, script.quality, limit_s, vocab)
+        except TrialFailedError:
+            if lease.objective.output_class == "quality":
+                raise
+            return
+        self._record.found["quality"] = found
 
     def _prove(self, script: Script) -> None:
         lease, found = self._lease, self._record.found

@@ -24,12 +24,12 @@ from evaluator.blocks import (
     stop_of,
 )
 from evaluator.grade import LOOSENESS, Graded, constant_output, grade, repetition
-from evaluator.quality import non_inferior
+from evaluator.quality import Suite, suite
 from evaluator.seeds import commitment_of
 from protos.metrics import log_ratio
 from protos.stopping import Decision, estimate, lower_bound, upper_bound
 from protos.target import Limit
-from protos.trial import Evidence, Interval, Script, Verdict, Word
+from protos.trial import Evidence, Interval, QualityMeasure, Script, Verdict, Word
 
 HUGE_GAIN = 8.0  # a ratio that nobody should believe without an independent look
 # A side that could make its own unlucky blocks void would be left with the lucky ones. Noise from
@@ -49,6 +49,7 @@ class _Finding:
     metrics_b: dict[str, float] = field(default_factory=dict)
     voided_blocks: int = 0
     quarantined: str | None = None
+    quality: tuple[QualityMeasure, ...] = ()
 
 
 def judge(
@@ -81,7 +82,9 @@ def judge(
     if graded is not None:
         passed = None if graded.output_class == "incorrect" else graded.output_class
         finding = replace(finding, output_class=passed)
-    refusal = _refusal(evidence, counted, graded, word)
+    found = _suite(evidence, script)
+    finding = replace(finding, quality=found.measures if found else ())
+    refusal = _refusal(evidence, counted, graded, found, word)
     word, reason = refusal or (word, reason)
     return _verdict(evidence, digest, word, reason, finding)
 
@@ -247,8 +250,22 @@ def _hopeless(evidence: Evidence, pairs: Sequence[Pair]) -> str:
     return f"an output lies {gap:.2f} logits from the float32 reference: timing ended early"
 
 
+def _suite(evidence: Evidence, script: Script) -> Suite | None:
+    """The quality suite where it was run. Raises EvidenceError where its parts don't fit."""
+    if not evidence.quality:
+        return None
+    try:
+        return suite(evidence.quality, script.quality)
+    except ValueError as error:
+        raise EvidenceError(str(error)) from error
+
+
 def _refusal(
-    evidence: Evidence, counted: Sequence[Pair], graded: Graded | None, word: Word
+    evidence: Evidence,
+    counted: Sequence[Pair],
+    graded: Graded | None,
+    found: Suite | None,
+    word: Word,
 ) -> tuple[Word, str] | None:
     """Why the measured word doesn't hold: never ran, or the outputs are not acceptable."""
     if evidence.engaged is False:
@@ -262,7 +279,7 @@ def _refusal(
         if word == "faster" and evidence.lease.plan.grade_requests > 0:
             raise EvidenceError("no output was graded, so a gain can't be believed")
         return None
-    refused = _class_refusal(evidence, graded, word)
+    refused = _class_refusal(evidence, graded, found, word)
     if refused:
         return "incorrect", refused
     unproved = evidence.lease.plan.prove_engagement and evidence.lease.side_b.changed
@@ -272,7 +289,9 @@ def _refusal(
     return None
 
 
-def _class_refusal(evidence: Evidence, graded: Graded, word: Word) -> str | None:
+def _class_refusal(
+    evidence: Evidence, graded: Graded, found: Suite | None, word: Word
+) -> str | None:
     accepted = evidence.lease.objective.output_class
     if graded.output_class == "incorrect":
         return graded.reason
@@ -280,11 +299,7 @@ def _class_refusal(evidence: Evidence, graded: Graded, word: Word) -> str | None
         return f"{graded.reason}; this campaign accepts {accepted}"
     if graded.output_class != "quality":
         return None
-    if evidence.quality:
-        try:
-            found = non_inferior(evidence.quality)
-        except ValueError as error:
-            raise EvidenceError(str(error)) from error
+    if found is not None:
         return None if found.ok else found.reason
     if evidence.lease.plan.quality and word == "faster":
         raise EvidenceError("the plan asks for the quality suite, the evidence has none")
@@ -310,4 +325,5 @@ def _verdict(evidence: Evidence, digest: str, word: Word, reason: str, found: _F
         rung=evidence.rung,
         start_s=evidence.phases_s.get("start"),
         quarantined=found.quarantined if word == "faster" else None,
+        quality=found.quality,
     )

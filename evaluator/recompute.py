@@ -6,13 +6,16 @@ The evidence names its lease and script; the script names the tokenizer; the lea
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from evaluator.blocks import EvidenceError
 from evaluator.judge import judge
+from evaluator.quality_set import quality_items
 from evaluator.workloads.base import Content, WorkloadError
 from evaluator.workloads.content import RandomContent, TextContent, text_content
 from evaluator.workloads.make import make_generator, make_script
 from protos.codec import UndecodableError, decode
-from protos.trial import Evidence, Lease, Script, Verdict
+from protos.trial import Evidence, Lease, QualityItem, Script, Verdict
 
 T = TypeVar("T")
 
@@ -40,7 +43,16 @@ class ScriptMaker:
         generator = make_generator(
             lease.workload, content, max_context, self._trace(lease.workload.trace)
         )
-        return make_script(lease, seed, generator, tokenizer, max_context)
+        script = make_script(lease, seed, generator, tokenizer, max_context)
+        if not lease.plan.quality:
+            return script
+        items = self._quality(tokenizer)
+        # Half of it where it only goes into the report: a closing trial should be short.
+        decides = lease.objective.output_class == "quality"
+        return msgspec.structs.replace(script, quality=items if decides else items[::2])
+
+    def _quality(self, tokenizer: str | None) -> tuple[QualityItem, ...]:
+        return quality_items(self._blobs.get(tokenizer) if tokenizer else None, self._folder)
 
     def content(self, tokenizer: str) -> TextContent:
         """The texts in the tokens of a tokenizer blob. Raises WorkloadError."""

@@ -159,6 +159,19 @@ class PairScript(Value, frozen=True, tag="pair_script"):
     turns: str = ""
 
 
+class QualityItem(Value, frozen=True, tag="quality_item"):
+    """One piece of the fixed set that quality is measured on; the same for every trial of a model.
+
+    `text`: held-out words to be scored, `output` after `prompt`. `open`: a prompt to go on from, by
+    `tokens` greedy tokens. `task`: a prompt whose one right continuation is `output`.
+    """
+
+    kind: Literal["text", "open", "task"]
+    prompt: tuple[int, ...]
+    output: tuple[int, ...] = ()
+    tokens: int = 0
+
+
 class Script(Value, frozen=True, tag="script"):
     """What the evaluator reveals after `trial_ready`: the seed and every pair made from it."""
 
@@ -168,6 +181,7 @@ class Script(Value, frozen=True, tag="script"):
     share: dict[str, float] = {}  # prefix_hit, … of the content, as reported
     tokenizer: str | None = None  # with max_context and the lease, all that the script follows from
     max_context: int = 0
+    quality: tuple[QualityItem, ...] = ()  # where the plan asks for it
 
 
 class RequestSample(Value, frozen=True, tag="request_sample"):
@@ -219,12 +233,42 @@ class Grade(Value, frozen=True, tag="grade"):
 
 
 class Quality(Value, frozen=True, tag="quality"):
-    """Held-out text scored by the trial's own engine: summed negative log-likelihood."""
+    """One side on the script's quality set. `R` is the float32 start, which both are held against.
 
-    side: Literal["A", "B"]
+    The negative log-likelihoods (nats, of the `text` items) are what the side's own engine says.
+    `outputs` are the tokens that it served, greedily, for the `open` and `task` items in their
+    order, and `gaps` what the float32 start thinks of them (largest logit minus that of the token).
+    Of `R`, `outputs` is empty and `gaps` are those of the tasks' right answers.
+    """
+
+    side: Literal["A", "B", "R"]
     tokens: int
     nll_sum: float
     per_passage_nll: tuple[float, ...] = ()
+    outputs: tuple[tuple[int, ...], ...] = ()
+    gaps: tuple[tuple[float, ...], ...] = ()
+
+
+class QualityMeasure(Value, frozen=True, tag="quality_measure"):
+    """One measure of the quality suite: its value for the start in float32 and both sides.
+
+    `loss`: how much worse B is than the start, on average; `upper`: the 95 % upper bound of that,
+    which must not be above `margin`.
+    """
+
+    name: str
+    unit: str
+    start: float
+    a: float
+    b: float
+    loss: float
+    upper: float
+    margin: float
+    count: int
+
+    @property
+    def ok(self) -> bool:
+        return self.upper <= self.margin
 
 
 class Evidence(Value, frozen=True, tag="evidence"):
@@ -292,3 +336,4 @@ class Verdict(Value, frozen=True, tag="verdict"):
     rung: str = "hot"
     start_s: float | None = None
     quarantined: str | None = None
+    quality: tuple[QualityMeasure, ...] = ()

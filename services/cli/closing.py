@@ -76,8 +76,9 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     lines += _gain("random arm vs start", summary.random_arm, "no gain of it to measure")
     lines.append(("verdicts", words.counts(summary.verdicts)))
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
-    lines += [("tiers", line) for line in said.tiers(summary)]
-    lines.append(("false promotions", said.false_promotions(summary)))
+    lines += _block("quality", said.quality(summary))
+    lines += _block("fast vs slow", said.tiers(summary))
+    lines.append(("no-gain releases", said.false_promotions(summary)))
     if summary.lost_trials:
         lines.append(("lost", words.losses(summary.lost_trials)))
     for release in summary.releases[1:]:
@@ -89,6 +90,10 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     if summary.reason:
         lines.append(("ended", summary.reason))
     return lines
+
+
+def _block(name: str, lines: list[str]) -> list[tuple[str, str]]:
+    return [(name if not at else "", line) for at, line in enumerate(lines)]
 
 
 def no_release(summary: Summary) -> str:

@@ -15,6 +15,18 @@ def false_promotions(summary: Summary) -> str:
     )
 
 
+def quality(summary: Summary) -> list[str]:
+    """Start and release on the same set; one line where it wasn't measured."""
+    if not summary.quality:
+        return ["not measured: that is part of the closing trial"]
+    return [
+        f"{one.name}: {one.start:.4g} -> {one.release:.4g}{' ' if one.unit else ''}{one.unit} "
+        f"({one.float32:.4g} in float32; worse by at most {one.worse_by_at_most:.4f}, "
+        f"allowed {one.margin:g}, {one.items} items){'' if one.ok else ' NOT WITHIN ITS MARGIN'}"
+        for one in summary.quality
+    ]
+
+
 def tiers(summary: Summary) -> list[str]:
     """How well the fast tier predicted the slow one, and what it cost."""
     known = summary.tiers

@@ -84,8 +84,15 @@ def tally(summary: Summary) -> str:
 
 def trust(summary: Summary) -> str:
     """What the rules can have let through, and how well the fast tier chose."""
-    lines = [said.false_promotions(summary), *said.tiers(summary)]
-    return "".join(f"<p>{escape(line)}</p>" for line in lines)
+    parts = (
+        ("Releases without a gain", [said.false_promotions(summary)]),
+        ("Quality, release against start", said.quality(summary)),
+        ("Fast tier against slow", said.tiers(summary)),
+    )
+    return "".join(
+        f"<h3>{title}</h3>" + "".join(f"<p>{escape(line)}</p>" for line in lines)
+        for title, lines in parts
+    )
 
 
 def releases(record: CampaignRecord, blobs: Blobs) -> str:

@@ -15,7 +15,7 @@ from protos.candidate import Candidate
 from protos.messages import OpenCampaign
 from protos.release import Release
 from protos.target import Objective, Target, Workload
-from protos.trial import Interval
+from protos.trial import Interval, Verdict
 from services.report.record import FINAL, RANDOM_FINAL, CampaignRecord, TrialRecord
 from services.tiers import TierAgreement, seen_of, tier_agreement
 
@@ -47,6 +47,21 @@ class Spend(msgspec.Struct, frozen=True):
     llm_tokens: int
     llm_usd: float
     proposal_s: float
+
+
+class QualityLine(msgspec.Struct, frozen=True):
+    """One measure of the closing trial: the start and the release on the same set, beside the start
+    in float32. `worse_by_at_most` is the 95 % bound of the release's loss against that."""
+
+    name: str
+    unit: str
+    float32: float
+    start: float
+    release: float
+    worse_by_at_most: float
+    margin: float
+    items: int
+    ok: bool
 
 
 class FalsePromotions(msgspec.Struct, frozen=True):
@@ -95,6 +110,7 @@ class Summary(msgspec.Struct, frozen=True):
     releases: tuple[ReleaseLine, ...]
     lost_trials: dict[str, int]
     tiers: TierAgreement
+    quality: tuple[QualityLine, ...]
     false_promotions: FalsePromotions | None
 
 
@@ -123,6 +139,7 @@ def summarise(record: CampaignRecord) -> Summary:
         wall_s=round(record.spent_s(record.last_s or 0.0), 3),
         releases=tuple(_releases(record)),
         lost_trials=dict(Counter(record.losses())),
+        quality=_quality(verdict),
         tiers=_tiers(record, opening.objective.min_effect),
         false_promotions=_false_promotions(record),
     )
@@ -158,6 +175,16 @@ def _gain(trial: TrialRecord | None, opening: OpenCampaign) -> Gain | None:
         units=interval.units,
         unit=interval.unit,
         candidate=trial.verdict.candidate,
+    )
+
+
+def _quality(verdict: Verdict | None) -> tuple[QualityLine, ...]:
+    """None of them where the closing trial is missing or its engines can't be scored."""
+    return tuple(
+        QualityLine(
+            one.name, one.unit, one.start, one.a, one.b, one.upper, one.margin, one.count, one.ok
+        )
+        for one in (verdict.quality if verdict else ())
     )
 
 

@@ -17,6 +17,7 @@ from engine_host.judge_port import Revealed
 from engine_host.residency import Residency
 from engine_host.strategies import ForkStrategy
 from engine_host.targets import Prepared, prepare_target
+from evaluator.quality_set import quality_items
 from protos.target import Objective, Target, Workload
 from protos.trial import Evidence, Lease, PairScript, Plan, Request, Script, Side, StopRule
 from services.blobs import DirectoryBlobs
@@ -48,7 +49,8 @@ class SeededJudge:
             request = Request(pair + 1, prompt, self.output_tokens)
             first = "A" if rng.random() < 0.5 else "B"
             pairs.append(PairScript(first, (request,)))
-        script = Script(lease.trial, str(self.seed), tuple(pairs))
+        items = quality_items(None, Path()) if lease.plan.quality else ()
+        script = Script(lease.trial, str(self.seed), tuple(pairs), quality=items)
         return Revealed(script, self.blobs.put(msgspec.json.encode(script)))
 
 

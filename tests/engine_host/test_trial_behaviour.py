@@ -309,13 +309,17 @@ async def test_a_patch_that_fails_in_a_cold_start_is_a_finding(fake: Fake):
     assert "exit status 3" in evidence.detail
 
 
-async def test_quality_is_scored_by_each_sides_own_engine(fake: Fake):
+async def test_quality_is_what_each_side_says_of_text_and_serves_in_the_starts_eyes(fake: Fake):
     side = fake.change(MODEL, "% VOCAB", "// 3 % VOCAB", changed=("fake/model.py:pick",))
     evidence = await fake.run(side, Plan("slow", RULE, quality=True))
-    assert [q.side for q in evidence.quality] == ["A", "B"]
-    a, b = evidence.quality
-    assert a.tokens == b.tokens > 0
-    assert len(a.per_passage_nll) == len(b.per_passage_nll) >= 2
+    assert [q.side for q in evidence.quality] == ["A", "B", "R"]
+    a, b, start = evidence.quality
+    assert a.tokens == b.tokens == start.tokens > 0
+    assert len(a.per_passage_nll) == len(b.per_passage_nll) == len(start.per_passage_nll) >= 2
+    assert [len(said) for said in a.outputs] == [len(gaps) for gaps in b.gaps] == [24] * 8
+    assert a.per_passage_nll == start.per_passage_nll
+    assert max(gap for gaps in a.gaps for gap in gaps) == 0.0
+    assert max(gap for gaps in b.gaps for gap in gaps) > 0.0
 
 
 async def test_a_busy_child_left_by_b_does_not_run_in_as_blocks(fake: Fake):

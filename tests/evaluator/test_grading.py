@@ -8,9 +8,8 @@ import pytest
 
 from evaluator.agreement import agreement, kendall_tau_b, missed_winners
 from evaluator.grade import CEILING_GAP, DEFAULT_GAP, Said, grade, noise_floor, repetition
-from evaluator.quality import non_inferior
 from evaluator.seeds import commitment_of, read_secret, seed_of
-from protos.trial import BlockSample, Grade, Quality, RequestSample, Verdict
+from protos.trial import BlockSample, Grade, RequestSample, Verdict
 
 
 def graded(*gaps: float, same: bool = False) -> Grade:
@@ -61,32 +60,6 @@ def test_text_that_repeats_itself_is_told_apart() -> None:
     assert repetition([block((1, 2, 3) * 10)], "B") == pytest.approx(25 / 28)
     assert repetition([block(tuple(range(30)))], "B") == 0.0
     assert repetition([block((1, 2))], "B") is None
-
-
-def quality(side: str, values: list[float]) -> Quality:
-    return Quality(side, 100 * len(values), 100 * sum(values), tuple(values))  # type: ignore[arg-type]
-
-
-def test_a_small_loss_is_non_inferior_and_a_larger_one_is_not() -> None:
-    rng = random.Random(1)
-    base = [3.0 + rng.gauss(0, 0.5) for _ in range(40)]
-    small = [x + 0.003 + rng.gauss(0, 0.005) for x in base]
-    large = [x + 0.05 + rng.gauss(0, 0.005) for x in base]
-    assert non_inferior([quality("A", base), quality("B", small)]).ok
-    assert not non_inferior([quality("A", base), quality("B", large)]).ok
-
-
-def test_a_loss_that_is_not_known_well_is_not_accepted() -> None:
-    rng = random.Random(2)
-    base = [3.0 for _ in range(5)]
-    noisy = [x + rng.gauss(0, 0.1) for x in base]
-    assert not non_inferior([quality("A", base), quality("B", noisy)]).ok
-
-
-@pytest.mark.parametrize("passages", [1, 3])
-def test_passages_that_do_not_pair_are_an_error(passages: int) -> None:
-    with pytest.raises(ValueError, match="pair"):
-        non_inferior([quality("A", [3.0] * passages), quality("B", [3.0])])
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """The judge on made-up trials: planted gains and losses, and everything that must not pass."""
 
 import random
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from evaluator.judge import EvidenceError, judge
+from evaluator.quality_set import quality_items
 from evaluator.seeds import commitment_of
 from protos.target import Limit, Objective
 from protos.trial import Evidence, Grade, Plan, Quality, Script, StopRule, Verdict
@@ -190,16 +192,40 @@ def test_lower_precision_is_refused_where_only_equivalent_outputs_are_accepted()
 
 
 def test_lower_precision_passes_where_quality_is_accepted_and_shown() -> None:
-    passages = tuple(3.0 + 0.01 * i for i in range(20))
-    a = Quality("A", 2000, 6000.0, passages)
-    same = Quality("B", 2000, 6002.0, tuple(x + 0.001 for x in passages))
-    worse = Quality("B", 2000, 6500.0, tuple(x + 0.25 for x in passages))
-    objective = Objective("output_tok_s", output_class="quality")
-    good = run(MadeHost(effect=0.4, gap=2.5, changes={"quality": (a, same)}), objective=objective)
-    bad = run(MadeHost(effect=0.4, gap=2.5, changes={"quality": (a, worse)}), objective=objective)
+    good, bad = (run_on_set(loss) for loss in (0.001, 0.25))
     assert (good.word, good.output_class) == ("faster", "quality")
+    assert [one.ok for one in good.quality] == [True, True, True]
     assert bad.word == "incorrect"
     assert "perplexity" in bad.reason
+    assert [one.ok for one in bad.quality] == [False, True, True]
+
+
+def test_the_quality_suite_is_asked_for_where_its_class_decides() -> None:
+    with pytest.raises(EvidenceError, match="the evidence has none"):
+        run_on_set(0.0, sides=0)
+    with pytest.raises(EvidenceError, match="each side and the start"):
+        run_on_set(0.0, sides=2)
+
+
+def run_on_set(loss: float, sides: int = 3) -> Verdict:
+    """A trial that differs beyond rounding, with side B's text `loss` nats a token worse."""
+    objective = Objective("output_tok_s", output_class="quality")
+    lease = make_lease(
+        objective=objective, plan=Plan(tier="slow", rule=StopRule(), quality=True), tier="slow"
+    )
+    script = make_script_for(lease)
+    script = msgspec.structs.replace(script, quality=quality_items(None, Path()))
+    texts = [3.0 + 0.01 * i for i, q in enumerate(script.quality) if q.kind == "text"]
+    asked = [item.tokens for item in script.quality if item.kind != "text"]
+    said = tuple((7,) * count for count in asked)
+    gaps = tuple((0.0,) * count for count in asked)
+    found = (
+        Quality("A", 1, 1.0, tuple(texts), said, gaps),
+        Quality("R", 1, 1.0, tuple(texts)),
+        Quality("B", 1, 1.0, tuple(x + loss for x in texts), said, gaps),
+    )
+    host = MadeHost(effect=0.4, gap=2.5, changes={"quality": found[:sides]})
+    return judge(host.run(lease, script), script, DIGEST, script)
 
 
 def test_a_change_that_never_ran_is_not_engaged() -> None:
