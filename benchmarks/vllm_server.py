@@ -123,9 +123,10 @@ def serving(setup: Setup, model: Path, work: Path) -> Iterator[Server]:
 def _variables(work: Path) -> dict[str, str]:
     # The command asks for its version under the name vllm, whatever its package is called.
     names = work.resolve() / "names"
-    about = names / f"vllm-{version()}+cpu.dist-info" / "METADATA"
+    number = version().rpartition(" ")[2]
+    about = names / f"vllm-{number}+cpu.dist-info" / "METADATA"
     about.parent.mkdir(parents=True, exist_ok=True)
-    about.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version()}+cpu\n")
+    about.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}+cpu\n")
     return {
         "PYTHONPATH": str(names),
         "PATH": f"{environment('vllm').folder / 'bin'}:/usr/bin:/bin",
