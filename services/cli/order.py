@@ -27,6 +27,10 @@ from services.local.run_folder import suggest
 
 DEFAULT_BUDGET = "5m"
 
+# Of the candidates that the fast tier refused, the share that gets a slow trial all the same:
+# without any, nobody knows what it misses. A slow trial takes as long as some five fast ones.
+AUDIT_SHARE = 0.02
+
 
 def order(options: argparse.Namespace) -> tuple[OpenCampaign, Path | None]:
     """The campaign that the options ask for, and the trace file it needs.
@@ -77,7 +81,9 @@ def _policy(options: argparse.Namespace, wall_s: float) -> Policy:
     strategies = tuple(name.strip() for name in options.strategies.split(",") if name.strip())
     for strategy in strategies:
         _one_of("strategy", strategy, STRATEGIES)
-    return Policy(control_share=options.control, strategies=strategies)
+    return Policy(
+        control_share=options.control, strategies=strategies, audit_slow_share=AUDIT_SHARE
+    )
 
 
 def _model(given: str) -> str:
