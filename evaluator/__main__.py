@@ -4,7 +4,6 @@ verdicts of a run, derived again."""
 import sys
 from pathlib import Path
 
-from evaluator import again
 from evaluator.actor import Evaluator
 from services.main import run_room
 from services.ports import Ports
@@ -19,5 +18,7 @@ def build(ports: Ports, settings: Settings) -> Evaluator:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["recompute"]:
+        from evaluator import again  # the room itself has no use for run folders and brokers
+
         sys.exit(again.main(sys.argv[2:]))
     sys.exit(run_room("evaluator", build))
