@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from engine_host.targets import Prepared
 from evaluator.build import build_library
 from evaluator.check import check
 from evaluator.recompute import ScriptMaker, judge_again, read_script
+from evaluator.scope import Change, scope_of
 from evaluator.seeds import commitment_of, read_secret, seed_of
-from protos.candidate import Candidate, Scalar
+from protos.candidate import Build, Candidate, Scalar
 from protos.target import Objective, Target, Workload
 from protos.trial import Evidence, Lease, Plan, Side, Verdict, trial_id
 from services.blobs import DirectoryBlobs
@@ -66,11 +67,8 @@ class Bench:
         files: dict[str, str | None] = {p: blobs.put(t.encode()) for p, t in entry.files.items()}
         candidate = Candidate(CAMPAIGN, start.id, files, entry.knobs, entry.builds)
         checked = check(candidate, start, self.prepared.facts.space, blobs)
-        sources = {p: blobs.get(d) for p, d in checked.files.items() if p.endswith((".c", ".h"))}
-        libraries = {
-            build.name: build_library(build, sources, blobs, self.folder / "builds")
-            for build in checked.builds
-        }
+        texts = {p: blobs.get(digest) for p, digest in checked.files.items()}
+        libraries = {build.name: self._build(build, texts) for build in checked.builds}
         return Side(
             start.id,
             checked.files,
@@ -82,11 +80,45 @@ class Bench:
             changed=checked.scope.changed,
         )
 
-    async def run(self, side: Side, plan: Plan) -> tuple[Lease, Evidence]:
-        """Measure one side against the start. Each call is a trial of its own."""
+    def unchecked_side(self, entry: Entry) -> Side:
+        """Side B of an entry at which nobody looks before it runs. For the audit only.
+
+        Raises BuildRefused.
+        """
+        blobs, start = self.judge.blobs, self.prepared.start
+        files = {**start.files, **{p: blobs.put(t.encode()) for p, t in entry.files.items()}}
+        candidate = Candidate(CAMPAIGN, start.id, dict(files), entry.knobs, entry.builds)
+        texts = {path: blobs.get(digest) for path, digest in files.items()}
+        libraries = {b.name: self._build(b, texts) for b in entry.builds}
+        new = {p: text.decode() for p, text in texts.items() if p.endswith(".py")}
+        old = {p: blobs.get(d).decode() for p, d in start.files.items() if p.endswith(".py")}
+        scope = scope_of(Change(old, new, libraries_changed=dict.fromkeys(libraries, False)))
+        return Side(
+            start.id,
+            files,
+            {**start.knobs, **entry.knobs},
+            libraries,
+            candidate=candidate.id,
+            rung=scope.rung if scope else "warm",
+            delta=tuple(sorted(entry.files)),
+            changed=scope.changed if scope else (),
+        )
+
+    def _build(self, build: Build, texts: Mapping[str, bytes]) -> str:
+        sources = {p: text for p, text in texts.items() if p.endswith((".c", ".h"))}
+        return build_library(build, sources, self.judge.blobs, self.folder / "builds")
+
+    async def run(
+        self,
+        side: Side,
+        plan: Plan,
+        side_a: Side | None = None,
+        objective: Objective = OBJECTIVE,
+    ) -> tuple[Lease, Evidence]:
+        """Measure one side against the start, or `side_a`. Each call is a trial of its own."""
         self.epoch += 1
-        side_a = self.prepared.start_side
-        ids = (self.target, self.workload, OBJECTIVE, plan.tier, str(self.epoch))
+        side_a = side_a or self.prepared.start_side
+        ids = (self.target, self.workload, objective, plan.tier, str(self.epoch))
         lease = Lease(
             trial_id(side.candidate or "start", side_a.release, *ids),
             CAMPAIGN,
@@ -97,7 +129,7 @@ class Bench:
             side,
             self.target,
             self.workload,
-            OBJECTIVE,
+            objective,
             plan,
             epoch=self.epoch,
         )
@@ -116,12 +148,17 @@ async def open_bench(
     model: str = "smollm2",
     engine: str = "slim",
     knobs: dict[str, Scalar] | None = None,
+    *,
+    archives: bool = True,
 ) -> AsyncIterator[Bench]:
-    """A warm target until the block ends; `knobs` are its start release's."""
+    """A warm target until the block ends; `knobs` are its start release's.
+
+    `archives`: whether engines start from what was compiled before; else each compiles anew.
+    """
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     blobs = DirectoryBlobs(folder / "blobs")
     target, workload = Target(engine, model), Workload("single")
-    host = Host("bench", default_home(), blobs)
+    host = Host("bench", default_home(), blobs, archives=archives)
     try:
         prepared = await host.prepare(target, CAMPAIGN, knobs)
         maker = ScriptMaker(blobs, folder / "tokens")

@@ -46,8 +46,11 @@ class Host:
         quiet: Quiet | None = None,
         exposure: Exposure | None = None,
         on_built: Callable[[str, str, float], None] = lambda *_: None,
+        archives: bool = True,
     ) -> None:
+        """`archives`: whether engines may start from what was compiled before."""
         self.name = name
+        self._archives = archives
         self._home, self._blobs, self._on_built = home, blobs, on_built
         self._quiet = quiet or Quiet()
         self._exposure = exposure or Exposure()
@@ -115,6 +118,7 @@ class Host:
             strategy_for(target.device_class),
             self._exposure,
             self._on_built,
+            self._archives,
         )
         try:
             residency.bring_up()

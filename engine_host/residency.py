@@ -66,11 +66,12 @@ class Residency:
         strategy: Strategy,
         exposure: Exposure = CONFINED,
         on_built: Callable[[str, str, float], None] = lambda *_: None,
+        archives: bool = True,
     ) -> None:
         self.engine, self.model, self.start = engine, model, start
         self._blobs, self._home, self._strategy = blobs, home, strategy
         self._on_built = on_built
-        self._exposure = exposure
+        self._exposure, self._archives = exposure, archives
         self._warm: dict[str, Resident] = {}
         self._trees: dict[str, Tree] = {start.release: Tree.of(start)}
         self._bare: Resident | None = None
@@ -265,7 +266,9 @@ class Residency:
             process.end()
 
     def _archive(self, tree: Tree) -> str:
-        """Where compiled code of a tree is kept; empty: its engine compiles nothing."""
+        """Where compiled code of a tree is kept; empty: nowhere."""
+        if not self._archives:
+            return ""
         model, kind = self.model, KINDS[self.engine]
         return compiled.archive(self._home, kind, tree, model.folder.name, model.precision)
 

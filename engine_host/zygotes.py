@@ -76,9 +76,13 @@ KINDS = {
         uncompiled_knobs=(
             "allocator",
             "bind",
+            "kv_cache_mib",
             "long_prefill_token_threshold",
             "max_num_batched_tokens",
             "max_num_seqs",
+            "ngram_lookup_max",
+            "ngram_tokens",
+            "prefix_caching",
             "threads",
         ),
         reference_knobs=(("mode", "eager"), ("kv_cache_mib", 512)),
@@ -128,6 +132,7 @@ class ChildSpec:
             "search": self._search(),
             "imports": known.imports,
             "package": known.package,
+            "interpreted": known.interpreted,
             "early": known.early,
             "unsafe": self.exposure.unsafe,
         }

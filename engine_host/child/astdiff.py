@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = tuple[str, ...]
+_LINE_END = re.compile(r"\r\n|\r|\n")  # as Python counts lines
+Lines = tuple[Sequence[str], Sequence[str]]  # of both sources
 
 
 class NotHot(Exception):
@@ -72,12 +75,17 @@ def diff(old: str, new: str) -> FileDiff:
     """Compare two sources. Raises NotHot, or SyntaxError from either source."""
     result = FileDiff()
     if old != new:
-        _diff_scope(ast.parse(old).body, ast.parse(new).body, (), result)
+        lines = _LINE_END.split(old), _LINE_END.split(new)
+        _diff_scope(ast.parse(old).body, ast.parse(new).body, (), result, lines)
     return result
 
 
 def _diff_scope(
-    old: Sequence[ast.stmt], new: Sequence[ast.stmt], scope: Scope, result: FileDiff
+    old: Sequence[ast.stmt],
+    new: Sequence[ast.stmt],
+    scope: Scope,
+    result: FileDiff,
+    lines: Lines,
 ) -> None:
     before, after = _Body(old), _Body(new)
     for name in before.definitions:
@@ -86,7 +94,7 @@ def _diff_scope(
     left = list(before.others)
     for statement in new:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            _diff_definition(before, after, statement, scope, result)
+            _diff_definition(before, after, statement, scope, result, lines)
             continue
         for piece in _pieces(statement):
             dumped = ast.dump(piece)
@@ -116,7 +124,7 @@ class _Body:
 
 
 def _diff_definition(
-    before: _Body, after: _Body, new: ast.stmt, scope: Scope, result: FileDiff
+    before: _Body, after: _Body, new: ast.stmt, scope: Scope, result: FileDiff, lines: Lines
 ) -> None:
     assert isinstance(new, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     olds = before.definitions.get(new.name)
@@ -125,7 +133,7 @@ def _diff_definition(
             raise NotHot(f"rebinds {new.name}")
         result.added.setdefault(scope, []).append(new)
         return
-    if any(ast.dump(old) == ast.dump(new) for old in olds):
+    if any(_same(old, new, lines) for old in olds):
         return
     if len(olds) > 1 or len(after.definitions[new.name]) > 1:
         raise NotHot(f"changes {new.name}, which is defined more than once")
@@ -133,7 +141,7 @@ def _diff_definition(
     if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
         if _class_header(old) != _class_header(new):
             raise NotHot(f"changes the bases or decorators of class {new.name}")
-        _diff_scope(old.body, new.body, (*scope, new.name), result)
+        _diff_scope(old.body, new.body, (*scope, new.name), result, lines)
         return
     if isinstance(old, ast.ClassDef) or isinstance(new, ast.ClassDef):
         raise NotHot(f"turns {new.name} into another kind of definition")
@@ -141,6 +149,21 @@ def _diff_definition(
     if [ast.dump(d) for d in old.decorator_list] != [ast.dump(d) for d in new.decorator_list]:
         raise NotHot(f"changes the decorators of {new.name}")
     result.changed.append(Changed(scope, old, new))
+
+
+def _same(old: ast.stmt, new: ast.stmt, lines: Lines) -> bool:
+    """Whether two definitions say the same. Of the same lines that is known at once."""
+    if _text(old, lines[0]) == _text(new, lines[1]):
+        return True
+    if isinstance(old, ast.ClassDef) and isinstance(new, ast.ClassDef):
+        return False  # what differs inside is found there
+    return ast.dump(old) == ast.dump(new)
+
+
+def _text(node: ast.stmt, lines: Sequence[str]) -> Sequence[str]:
+    decorators = getattr(node, "decorator_list", ())
+    first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+    return lines[first - 1 : node.end_lineno]
 
 
 def _class_header(node: ast.ClassDef) -> list[str]:

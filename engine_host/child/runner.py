@@ -18,7 +18,7 @@ from typing import Any
 from . import compiled
 from .channel import Channel
 from .engagement import Engaged, arm
-from .swap import NotHot, Ran, apply_changes
+from .swap import NotHot, apply_changes
 from .tree import Tree, error_line, frozen, prepare_steps, purge
 
 _LIBRARY_FOLDER = "lib"  # in the scratch folder, where a trial works
@@ -37,9 +37,10 @@ class Built:
     knobs: dict[str, Any] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     engine: Any = None
-    ran_at_build: Ran = frozenset()
+    ran_at_build: frozenset[tuple[str, str]] = frozenset()
     prepared: tuple[str, ...] = ()
-    ran_at_import: Ran | None = None  # None: the tree's modules aren't imported before `load`
+    # None: the tree's modules aren't imported before `load`.
+    ran_at_import: frozenset[tuple[str, str]] | None = None
     compiled: str = ""  # archive of what was compiled for this digest before; it may not exist
     made: bytes | None = None  # what was compiled here, once packed
 
@@ -52,6 +53,12 @@ class Built:
             self.made = b""  # nothing that isn't in the archive
         weights = package.load_weights(self.weights_folder)
         self.engine = package.Engine(weights, self.knobs, self.precision)
+
+    def rehearse(self) -> None:
+        """Have the engine do what only warms it, where it has such a thing."""
+        rehearse = getattr(self.engine, "rehearse", None)
+        if rehearse is not None:
+            rehearse()
 
     def pack_compiled(self) -> bytes:
         """What building and serving compiled so far, as an archive; empty: nothing new."""
@@ -72,6 +79,11 @@ class Built:
             if step is not None:
                 step(self.engine)
         self.prepared = tuple(steps)
+
+    def build_and_prepare(self) -> None:
+        """Both, one after the other."""
+        self.build()
+        self.prepare()
 
     def forget(self) -> None:
         """Back to no engine and no imported package, as in a process that never had them."""
@@ -216,6 +228,7 @@ class Runner:
             importlib.import_module(built.name)
             self._arm_early(frame)
             built.build()
+            built.rehearse()
             return "warm"
         for name in libraries:
             if name in built.libraries:
@@ -241,7 +254,7 @@ class Runner:
             arm(self._built.tree, names)
 
     def _arm(self, frame: Frame) -> list[str]:
-        return arm(self._built.tree, frame["functions"])
+        return arm(self._built.tree, frame["functions"], block_imports=True)
 
     def _prepare(self, _: Frame) -> list[str]:
         before = self._built.prepared

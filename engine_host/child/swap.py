@@ -143,17 +143,41 @@ def _replace(tree: Tree, path: str, change: Changed, old_module: CodeType) -> No
 
 def _replace_inner(old: CodeType, new: CodeType) -> None:
     """Functions made inside the old body that still live somewhere follow the new body too."""
-    fresh = {inner.co_qualname: inner for inner in _inner(new)}
-    for inner in _inner(old):
-        twin = fresh.get(inner.co_qualname)
-        if twin is not None and twin == inner:
+    changed = _changed_inner(old, new)
+    if not changed:
+        return
+    gc.unfreeze()
+    for live in gc.get_referrers(*changed):
+        if isinstance(live, FunctionType) and live.__code__ in changed:
+            inner, twin = live.__code__, changed[live.__code__]
+            if twin is None or twin.co_freevars != inner.co_freevars:
+                raise NotHot(f"changes {inner.co_qualname}, of which one is in use")
+            live.__code__ = twin
+
+
+def _changed_inner(old: CodeType, new: CodeType) -> dict[CodeType, CodeType | None]:
+    """Inner code that differs, with what takes its place; None: that can't be told."""
+    olds, news = _by_name(_inner(old)), _by_name(_inner(new))
+    changed: dict[CodeType, CodeType | None] = {}
+    for name, before in olds.items():
+        after = news.get(name, [])
+        if len(before) == len(after) and all(map(_same_but_lines, before, after)):
             continue
-        gc.unfreeze()
-        for live in gc.get_referrers(inner):
-            if isinstance(live, FunctionType) and live.__code__ is inner:
-                if twin is None or twin.co_freevars != inner.co_freevars:
-                    raise NotHot(f"changes {inner.co_qualname}, of which one is in use")
-                live.__code__ = twin
+        known = len(before) == len(after) == 1
+        changed |= dict.fromkeys(before, after[0] if known else None)
+    return changed
+
+
+def _by_name(codes: list[CodeType]) -> dict[str, list[CodeType]]:
+    found: dict[str, list[CodeType]] = {}
+    for code in codes:
+        found.setdefault(code.co_qualname, []).append(code)
+    return found
+
+
+def _same_but_lines(old: CodeType, new: CodeType) -> bool:
+    """Whether they differ in lines at most: a look at every living object isn't worth that."""
+    return old == new.replace(co_firstlineno=old.co_firstlineno, co_linetable=old.co_linetable)
 
 
 def _inner(code: CodeType) -> list[CodeType]:

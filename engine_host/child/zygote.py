@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import syscalls
-from .calls import record_runs
+from .calls import Ran, record_runs
 from .channel import Channel, HostGone
 from .confine import Limits, View, close_descriptors, confine_trial
 from .runner import Built, Runner, record_calls
@@ -50,11 +50,12 @@ class Config:
     rank: int = 0
     package: str = ""  # of the tree, where it isn't named after the engine
     compiled: str = ""  # archive that the engine's compiled code may be taken from
+    interpreted: tuple[str, ...] = ()  # paths begin with these that no compiled code holds
     early: bool = False  # the tree's modules can be imported but once: before any patch is loaded
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Config:
-        lists = ("view", "hidden", "search", "devices", "imports", "warm_up")
+        lists = ("view", "hidden", "search", "devices", "imports", "warm_up", "interpreted")
         given: Any = {k: tuple(v) if k in lists else v for k, v in raw.items()}
         return cls(**given)
 
@@ -158,14 +159,10 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
         built.tree.compile_all()
         finder = built.tree.install()
 
-    def build() -> None:
-        built.build()
-        built.prepare()
-
     if config.early:
-        built.ran_at_build = record_runs(built.tree, build)
+        built.ran_at_build = _build_early(config, built)
     else:
-        built.ran_at_build = record_calls(built.tree.root, build)
+        built.ran_at_build = record_calls(built.tree.root, built.build_and_prepare)
     golden: list[list[int]] = []
     for request in config.warm_up:
         built.engine.submit(request)
@@ -177,13 +174,23 @@ def make_ready(config: Config, built: Built, *, warm: bool) -> list[list[int]]:
     if config.compiled:
         built.pack_compiled()  # forks have a scratch folder of their own
     if config.early:
-        held = built.engine.held()  # by compiled graphs
-        imported = built.ran_at_import or ()
-        built.ran_at_build = frozenset((*built.ran_at_build, *imported, *held))
+        built.ran_at_build |= {*built.engine.held()}  # by compiled graphs
     if not warm:
         built.forget()
         sys.meta_path.remove(finder)
     return golden
+
+
+def _build_early(config: Config, built: Built) -> Ran:
+    """Build, rehearse, prepare; which functions may not change in the engine that exists then.
+
+    A rehearsal leaves nothing behind but compiled code, which never depends on the serving loop.
+    """
+    ran = record_runs(built.tree, built.build)
+    loop = tuple(built.tree.filename(path) for path in config.interpreted)
+    rehearsed = record_runs(built.tree, built.rehearse)
+    ran |= {place for place in rehearsed if not loop or not place[0].startswith(loop)}
+    return ran | record_runs(built.tree, built.prepare) | (built.ran_at_import or frozenset())
 
 
 def _import(config: Config) -> None:

@@ -4,7 +4,7 @@ import importlib
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,9 +29,10 @@ class Subject:
     package: ModuleType | EngineServer
     weights: Any
     vocab: int
+    usual: dict[str, Any] = field(default_factory=dict)  # knobs of every engine
 
     def engine(self, knobs: dict[str, Any] | None = None, precision: str = "float32") -> Any:
-        return self.package.Engine(self.weights, knobs or {}, precision)
+        return self.package.Engine(self.weights, {**self.usual, **(knobs or {})}, precision)
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -45,7 +46,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[S
         yield Subject(package, package.load_weights(folder), vocab)
         return
     server = serve_vllm()
-    yield Subject(server, folder, vocab)
+    yield Subject(server, folder, vocab, {"mode": "eager"})  # compiling takes a minute
     server.close()
 
 
@@ -171,7 +172,7 @@ def test_live_knobs_are_taken_by_a_running_engine_and_others_refused(subject: Su
 
 
 def test_every_knob_at_its_default_is_the_engine_without_knobs(subject: Subject):
-    defaults = {knob["name"]: knob["default"] for knob in subject.package.SPACE}
+    defaults = {knob["name"]: knob["default"] for knob in subject.package.SPACE} | subject.usual
     with_knobs, without = subject.engine(defaults), subject.engine()
     assert serve(with_knobs, request_of(1)) == serve(without, request_of(1))
 

@@ -17,7 +17,10 @@ from .weights import Weights
 
 from vllm.engine.arg_utils import EngineArgs  # isort: skip (after what sets its environment)
 from vllm.model_executor.models import ModelRegistry  # isort: skip
+from vllm.utils.torch_utils import set_random_seed  # isort: skip
 from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
+
+KEPT_TOKENS = 16  # that are computed to see that a graph from the archive works
 
 
 class Engine:
@@ -45,6 +48,22 @@ class Engine:
         self._scheduler._preempt_request = self._counting(self._scheduler._preempt_request)
         self._apply_live(values)
         gc.enable()
+
+    def rehearse(self) -> None:
+        """Run the model once, which compiles it; nothing that is computed is kept."""
+        runner = self._worker().model_runner
+        most = runner.max_num_tokens
+        try:
+            with graphs.only_kept():
+                runner.max_num_tokens = min(KEPT_TOKENS, most)
+                runner.warming_up_model()
+        except graphs.NotKept:
+            # Compilers look at the size of what they see first: it has to be vLLM's own.
+            runner.max_num_tokens = most
+            runner.warming_up_model()
+        finally:
+            runner.max_num_tokens = most
+        set_random_seed(runner.model_config.seed)
 
     def set_knobs(self, knobs: dict[str, Knob]) -> None:
         """Change live knobs between steps. Raises `ValueError`, changing nothing, for any other."""
@@ -116,10 +135,11 @@ class Engine:
 
     def held(self) -> list[tuple[str, str]]:
         """File and qualified name of each function that a compiled graph of the engine holds."""
-        return sorted({*graphs.traced(), *graphs.loaded(self._model())})
+        model = self._worker().model_runner.get_model()
+        return sorted({*graphs.traced(), *graphs.loaded(model)})
 
-    def _model(self) -> Any:
-        return self._core.model_executor.driver_worker.worker.model_runner.get_model()
+    def _worker(self) -> Any:
+        return self._core.model_executor.driver_worker.worker
 
     def _apply_live(self, knobs: dict[str, Any]) -> None:
         if "threads" in knobs:

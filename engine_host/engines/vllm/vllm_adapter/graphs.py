@@ -3,12 +3,14 @@
 import ctypes
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import Any
 
 from torch._dynamo.aot_compile_types import BundledAOTAutogradSerializableCallable
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._inductor.cpu_vec_isa import VecISA
+from vllm.compilation import decorators
 
 _traced: set[CodeType] = set()
 Place = tuple[str, str]  # file and qualified name
@@ -40,6 +42,28 @@ def _loads(_: VecISA, path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+class NotKept(Exception):
+    """A graph would have to be compiled."""
+
+
+@contextmanager
+def only_kept() -> Iterator[None]:
+    """Meanwhile graphs come from vLLM's cache; one that isn't there raises NotKept."""
+    load = decorators._try_load_aot_compiled_fn
+
+    def loading(*arguments: Any) -> Any:
+        found = load(*arguments)
+        if found is None:
+            raise NotKept
+        return found
+
+    setattr(decorators, "_try_load_aot_compiled_fn", loading)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(decorators, "_try_load_aot_compiled_fn", load)  # noqa: B010
 
 
 def traced() -> set[Place]:

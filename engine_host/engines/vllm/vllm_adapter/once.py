@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.worker import utils
+from vllm.v1.worker.cpu_worker import CPUWorker
 
 _zeros = torch.zeros
 
@@ -19,6 +20,8 @@ def install() -> None:
     current_platform.register_triton_kernel_overrides()
     type(current_platform).register_triton_kernel_overrides = classmethod(lambda _: None)
     utils.torch = _TorchOfCaches()
+    # The engine rehearses once it is built; the cache has its size already.
+    setattr(CPUWorker, "_should_warm_up_model", lambda _: False)  # noqa: B010
 
 
 class _TorchOfCaches:

@@ -114,6 +114,8 @@ def with_defaults(knobs: dict[str, Knob]) -> dict[str, Any]:
 def check(knobs: dict[str, Knob]) -> None:
     """Raise `ValueError`, in one line, for a knob that doesn't exist or a value out of range."""
     for name, value in knobs.items():
+        if name.endswith("_parallel_size"):
+            raise ValueError(f"knob '{name}': an engine of several devices isn't supported yet")
         if name not in _BY_NAME:
             raise ValueError(f"unknown knob '{name}' (there are: {', '.join(_BY_NAME)})")
         knob = _BY_NAME[name]
