@@ -299,10 +299,10 @@ class Measurement:
         limit_s = lease.plan.limits.block_s
         try:
             found = quality.measure(reference, sides, script.quality, limit_s, vocab)
-        except TrialFailedError:
+        except (TrialFailedError, EngineLostError):
             if lease.objective.output_class == "quality":
                 raise
-            return
+            return  # the closing trial's gain stands without it
         self._record.found["quality"] = found
 
     def _prove(self, script: Script) -> None:

@@ -25,10 +25,15 @@ def measure(
     vocab: int,
 ) -> tuple[Quality, ...]:
     """Both sides and the float32 start on the set. Raises TrialFailedError, EngineLostError."""
-    return (
-        *(_side(process, side, reference, items, limit_s, vocab) for side, process in sides),
-        _start(reference, items),
-    )
+    found = []
+    for side, process in sides:
+        try:
+            found.append(_side(process, side, reference, items, limit_s, vocab))
+        except TrialFailedError as error:
+            if side == "A":
+                raise EngineLostError(f"side A: {error.detail}") from error
+            raise
+    return (*found, _start(reference, items))
 
 
 def _side(
