@@ -29,7 +29,7 @@ from evaluator.seeds import commitment_of
 from protos.metrics import log_ratio
 from protos.stopping import Decision, estimate, lower_bound, upper_bound
 from protos.target import Limit
-from protos.trial import Evidence, Interval, QualityMeasure, Script, Verdict, Word
+from protos.trial import Evidence, Interval, QualityMeasure, Script, StopRule, Verdict, Word
 
 HUGE_GAIN = 8.0  # a ratio that nobody should believe without an independent look
 # A side that could make its own unlucky blocks void would be left with the lucky ones. Noise from
@@ -113,7 +113,7 @@ def _measure(
     decision = stop_of(looks, plan.rule, exhausted=len(pairs) == len(script.pairs))
     b = pooled(evidence.blocks, "B")
     units = [unit for look in looks for unit in look]
-    interval = _interval(metric, units, plan.rule.alpha, "starts" if cold else plan.rule.unit)
+    interval = _interval(metric, units, plan.rule, cold)
     return decision, _Finding(
         interval=interval,
         metrics_a=_metrics(evidence, "A"),
@@ -129,17 +129,18 @@ def _metrics(evidence: Evidence, side: str) -> dict[str, float]:
     return found if repeated is None else {**found, "output_repetition": repeated}
 
 
-def _interval(metric: str, units: Sequence[float], alpha: float, unit: str) -> Interval | None:
+def _interval(metric: str, units: Sequence[float], rule: StopRule, cold: bool) -> Interval | None:
     if not units:
         return None
-    low, high = lower_bound(units, alpha), upper_bound(units, alpha)
+    low = lower_bound(units, rule.alpha, rule.unit)
+    high = upper_bound(units, rule.alpha, rule.unit)
     return Interval(
         metric=metric,
         estimate=math.exp(estimate(units)),
         low=None if low is None else math.exp(low),
         high=None if high is None else math.exp(high),
         units=len(units),
-        unit=unit,
+        unit="starts" if cold else rule.unit,
     )
 
 

@@ -16,10 +16,11 @@ class Engaged(BaseException):
     """A changed function was called. No engine catches it with `except Exception`."""
 
 
-def arm(tree: Tree, names: Iterable[str]) -> list[str]:
+def arm(tree: Tree, names: Iterable[str], block_imports: bool = False) -> list[str]:
     """Make every named function (`slim/model.py:Model.decode`) that can be reached raise Engaged.
 
-    Returns the names that were reached; a module that isn't imported yet isn't.
+    Returns the names that were reached. A module that isn't imported yet isn't, unless
+    `block_imports`: then importing it fails from now on, which shows as well whether it is needed.
     """
     builtins.__dict__["__engaged__"] = Engaged
     armed: list[str] = []
@@ -28,6 +29,9 @@ def arm(tree: Tree, names: Iterable[str]) -> list[str]:
         path, _, qualname = name.partition(":")
         module = sys.modules.get(module_name(path))
         if module is None:
+            if block_imports:
+                sys.modules[module_name(path)] = None  # type: ignore[assignment]  # its documented use
+                armed.append(name)
             continue
         function = resolve(module, qualname, tree.filename(path))
         if function is None:

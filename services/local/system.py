@@ -19,7 +19,7 @@ from services.ports import Ports, open_ports
 from services.settings import Settings
 from services.supervisor import Child, Supervisor
 
-CONTROL_NICE = 10
+CONTROL_NICE = 19
 # Numeric libraries of the control rooms keep to one thread: the cores belong to the engines.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 TOO_MANY_EXITS = 3

@@ -95,6 +95,15 @@ async def test_code_that_never_runs_is_not_engaged(fake: Fake):
     assert evidence.failure is None
 
 
+async def test_a_module_that_nothing_imports_is_not_engaged(fake: Fake):
+    side = fake.write(
+        "fake/extra.py", "def unused():\n    return 1\n", changed=("fake/extra.py:unused",)
+    )
+    evidence = await fake.run(side)
+    assert evidence.engaged is False
+    assert evidence.failure is None
+
+
 async def test_code_that_only_building_an_engine_needs_is_engaged(fake: Fake):
     side = fake.change(
         "fake/engine.py",

@@ -10,6 +10,7 @@ from protos.stopping import decide, estimate, log_e_value, lower_bound, upper_bo
 from protos.trial import StopRule
 
 RULE = StopRule(alpha=0.05, min_effect=0.03, min_units=4, max_units=24)
+TURNS = StopRule(alpha=0.05, min_effect=0.05, min_units=8, max_units=96, unit="turns")
 RUNS = 2000
 Noise = Callable[[random.Random], Iterator[float]]
 
@@ -51,9 +52,18 @@ def run(noise: Noise, effect: float, seed: int, rule: StopRule = RULE) -> tuple[
             return word, ratios
 
 
-@pytest.mark.parametrize("noise", [independent, drifting, heavy_tailed])
-def test_the_error_rate_at_no_effect_keeps_to_alpha(noise: Noise) -> None:
-    words = [run(noise, 0.0, seed)[0] for seed in range(RUNS)]
+def bursts(rng: random.Random) -> Iterator[float]:
+    """Calm blocks of 2 % noise; now and then a dozen of them at 20 %."""
+    left = 0
+    while True:
+        left = 12 if rng.random() < 0.02 else max(0, left - 1)
+        yield rng.gauss(0.0, 0.2 if left else 0.02)
+
+
+@pytest.mark.parametrize("noise", [independent, drifting, heavy_tailed, bursts])
+@pytest.mark.parametrize("rule", [RULE, TURNS])
+def test_the_error_rate_at_no_effect_keeps_to_alpha(noise: Noise, rule: StopRule) -> None:
+    words = [run(noise, 0.0, seed, rule)[0] for seed in range(RUNS)]
     # Ville's bound is 0.05 a direction; a simulation of 2,000 may show 0.0650 by chance (3 sd).
     assert words.count("faster") / RUNS <= 0.065
     assert words.count("slower") / RUNS <= 0.065
@@ -115,6 +125,12 @@ def test_the_sides_are_symmetric() -> None:
 def test_extreme_ratios_overflow_nothing() -> None:
     assert decide([300.0] * 8, RULE) == "faster"
     assert decide([-300.0] * 8, RULE) == "slower"
+
+
+def test_turns_are_bet_on_so_that_a_wild_one_costs_little() -> None:
+    """Eleven turns that agree on 4 %, and one far off: turns still decide, pairs don't."""
+    ratios = [0.04, 0.05, 0.03, 0.04, 0.05, -0.4, 0.04, 0.06, 0.04, 0.03, 0.05, 0.04]
+    assert log_e_value(ratios, 0.0, unit="turns") > math.log(20.0) > log_e_value(ratios, 0.0)
 
 
 def test_no_data_gives_no_bound_and_no_estimate() -> None:
