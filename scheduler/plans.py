@@ -24,7 +24,8 @@ def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
     quality = objective.output_class == "quality"
     if purpose in ("final", "random_final"):
         rule = StopRule(policy.alpha_campaign / 2, objective.min_effect, 8, 8, mode="fixed")
-        return Plan("cold", rule, _LONG, starts=8, prove_engagement=False, quality=True)
+        told = quality or purpose == "final"  # both sides on the same set, in every report
+        return Plan("cold", rule, _LONG, starts=8, prove_engagement=False, quality=told)
     if tier == "fast":
         return Plan(
             "fast",
