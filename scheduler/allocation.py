@@ -1,8 +1,9 @@
 """Racing: which trial an idle engine gets next. Pure.
 
-In order: a cold confirm of the best slow winner, a slow trial of the best fast winner, an audit, a
-fast trial of the arm that is behind its share. Nothing that a promotion would make stale is granted
-behind a cold confirm; the arm `random`, which runs against the start, may be.
+In order: a second look at a suspicious win, a cold confirm of the best slow winner, a slow trial of
+the best fast winner, an audit, a fast trial of the arm that is behind its share. Nothing that a
+promotion would make stale is granted behind a cold confirm; the arm `random`, which runs against
+the start, may be.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from protos.trial import Tier
 from scheduler import bandit
 from scheduler.budget import expected_device_s, expected_s, may_begin, search_left_s
+from scheduler.plans import RECHECK
+from scheduler.stages import recheck_due
 from scheduler.state import Campaign, CandidateState, Spend
 
 DEPTH = 2  # leases a host holds: the running one and the next
@@ -36,6 +39,7 @@ def choose(campaign: Campaign, now_s: float) -> Choice | None:
     fresh = [] if guarded else [c for c in idle if _on_incumbent(campaign, c)]
     control = [c for c in idle if c.candidate.arm == "random"]
     for choice in (
+        _recheck(campaign, fresh),
         _cold(campaign, fresh, now_s),
         _slow(campaign, fresh),
         _audit(fresh + control),
@@ -79,6 +83,13 @@ def _best(
     return max(
         candidates, key=lambda c: (_estimate(campaign, c, tier), -c.admitted_seq), default=None
     )
+
+
+def _recheck(campaign: Campaign, fresh: list[CandidateState]) -> Choice | None:
+    """The oldest suspicious win: it may be the largest gain there is, or none at all."""
+    candidate = next((c for c in fresh if c.stage == "recheck"), None)
+    tier = recheck_due(campaign, candidate) if candidate else None
+    return Choice(candidate.id, tier, RECHECK) if candidate and tier else None
 
 
 def _cold(campaign: Campaign, fresh: list[CandidateState], now_s: float) -> Choice | None:

@@ -16,6 +16,7 @@ from protos.messages import CheckCandidate, PrepareTarget, RunTrial
 from scheduler import allocation, closing, stale
 from scheduler.budget import spent_reason, wall_spent_s
 from scheduler.leases import search_lease
+from scheduler.plans import RECHECK
 from scheduler.promotion import next_release
 from scheduler.state import Campaign, Host, State, over, running
 
@@ -146,8 +147,11 @@ def _grants(state: State, campaign: Campaign, now_s: float) -> list[Append]:
     choice = allocation.choose(campaign, now_s)
     if choice is None:
         return []
-    host = min(free, key=lambda h: (len(h.queue), h.id))
     candidate = campaign.candidates[choice.candidate]
+    # A second look is best taken by another host than the first one's, where there is one.
+    first = campaign.trials.get(candidate.trials.get(choice.tier, ""))
+    seen = first.host if first and choice.purpose == RECHECK else None
+    host = min(free, key=lambda h: (h.id == seen, len(h.queue), h.id))
     lease = search_lease(campaign, candidate, choice.tier, choice.purpose, host.id)
     before = campaign.trials.get(lease.trial)
     return [Append("trial", lease.trial, e.TrialGranted(lease), before.seq if before else 0)]

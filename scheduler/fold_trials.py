@@ -8,7 +8,15 @@ from protos import events as e
 from protos.messages import BestSoFar
 from scheduler.promotion import CORRECT, acceptable, shortfall
 from scheduler.stages import stage_of
-from scheduler.state import LIVE, Campaign, CandidateState, Spend, State, TrialState
+from scheduler.state import (
+    LIVE,
+    Campaign,
+    CandidateState,
+    Spend,
+    State,
+    TrialState,
+    trial_key,
+)
 from services.tiers import least_gain
 
 TIERS = ("fast", "slow", "cold")
@@ -76,7 +84,9 @@ def granted(state: State, seq: int, time_s: float, event: e.TrialGranted) -> Non
         host.head_since_s = time_s
     host.queue.append(lease.trial)
     if entry is not None:
-        entry.trials[lease.purpose if lease.purpose in CLOSING else lease.tier] = lease.trial
+        closing = lease.purpose in CLOSING
+        key = lease.purpose if closing else trial_key(lease.tier, lease.purpose)
+        entry.trials[key] = lease.trial
 
 
 def ended(state: State, seq: int, time_s: float, event: e.TrialEnded) -> None:
@@ -87,7 +97,9 @@ def ended(state: State, seq: int, time_s: float, event: e.TrialEnded) -> None:
     campaign, trial = found
     trial.status, trial.word = "ended", verdict.word
     if verdict.interval is not None:
-        trial.estimate, trial.low = verdict.interval.estimate, verdict.interval.low
+        interval = verdict.interval
+        trial.estimate, trial.low, trial.high = interval.estimate, interval.low, interval.high
+    trial.quarantined = verdict.quarantined
     trial.output_class, trial.metrics_b = verdict.output_class, verdict.metrics_b
     trial.reason = verdict.reason
     wall_s = _off_queue(state, trial, time_s)
@@ -141,7 +153,7 @@ def voided(state: State, seq: int, time_s: float, event: e.TrialVoided) -> None:
         return
     count(campaign.verdicts, trial.word or "", -1)
     trial.status, trial.reason = "voided", event.reason
-    trial.word = trial.estimate = trial.low = None
+    trial.word = trial.estimate = trial.low = trial.high = trial.quarantined = None
     campaign.fast_then_slow.pop(trial.candidate or "", None)
     _after(campaign, trial, time_s)
 
@@ -184,7 +196,7 @@ def _spend(campaign: Campaign, trial: TrialState, device_s: float, wall_s: float
         accounts.append(campaign.arms.setdefault(trial.arm, Spend()))
         if trial.arm == "search":
             accounts.append(campaign.search_tiers.setdefault(trial.tier, Spend()))
-            if trial.tier == "fast":
+            if trial.tier == "fast" and trial.purpose == "":
                 strategy = entry.candidate.strategy
                 accounts.append(campaign.strategies.setdefault(strategy, Spend()))
     won = trial.word == "faster" and acceptable(trial.output_class, campaign.opening.objective)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from protos.messages import OpenCampaign
 from protos.trial import Limits, Plan, StopRule, Tier
 
@@ -13,13 +15,21 @@ GUESS_S: dict[str, float] = {"fast": 1.5, "slow": 8.0, "cold": 40.0}
 # Logits from the float32 reference that no rounding explains; half as much is refused as well.
 HOPELESS_GAP = 2.0
 
+RECHECK = "recheck"  # the purpose of the independent trial that a quarantined gain needs
+RECHECK_GRADES = 32
+
 
 def plan_for(opening: OpenCampaign, tier: Tier, purpose: str) -> Plan:
     """The declared plan of a trial.
 
     `final` and `random_final` measure, they don't race: always eight starts, and an interval whose
     two sides share the campaign's alpha. Six starts are the fewest that can decide at 0.05.
+    `recheck` repeats a tier without stopping early and grades outputs by the dozen.
     """
+    if purpose == RECHECK:
+        plan = plan_for(opening, tier, "")
+        rule = msgspec.structs.replace(plan.rule, mode="fixed")
+        return msgspec.structs.replace(plan, rule=rule, grade_requests=RECHECK_GRADES)
     objective, policy = opening.objective, opening.policy
     quality = objective.output_class == "quality"
     if purpose in ("final", "random_final"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from protos.release import Release
 from protos.target import Limit, Objective
-from protos.trial import Word
+from protos.trial import Verdict, Word
 from scheduler.leases import merged_builds, merged_files, merged_knobs
-from scheduler.state import Campaign, CandidateState, TrialState
+from scheduler.plans import RECHECK
+from scheduler.state import Campaign, CandidateState, TrialState, trial_key
 
 CORRECT: tuple[Word, ...] = ("faster", "slower", "no_gain", "inconclusive")
 _STRICTNESS = {"bitwise": 0, "equivalent": 1, "quality": 2}
@@ -35,7 +37,28 @@ def _kept(limit: Limit, value: float | None) -> bool:
     return limit.at_least is None or value >= limit.at_least
 
 
-def shortfall(trial: TrialState, objective: Objective) -> str | None:
+@dataclass(frozen=True)
+class Outcome:
+    """What deciding needs of a judged trial. `estimate`, `low`, `high` are ratios B/A."""
+
+    tier: str
+    word: str | None
+    output_class: str | None
+    metrics_b: Mapping[str, float]
+    estimate: float | None
+    low: float | None
+    high: float | None
+    least_gain: float = 0.0
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Outcome:
+        found = verdict.interval
+        ratios = (found.estimate, found.low, found.high) if found else (None, None, None)
+        words = (verdict.tier, verdict.word, verdict.output_class, verdict.metrics_b)
+        return cls(*words, *ratios)
+
+
+def shortfall(trial: TrialState | Outcome, objective: Objective) -> str | None:
     """Why an ended trial is no win for its tier; None where it is one.
 
     Fast trials are short: they must be faster, and by as much as this campaign's slow trials have
@@ -57,19 +80,41 @@ def shortfall(trial: TrialState, objective: Objective) -> str | None:
     return None
 
 
-def _too_small(trial: TrialState) -> str | None:
+def _too_small(trial: TrialState | Outcome) -> str | None:
     if trial.estimate is not None and math.log(trial.estimate) < trial.least_gain:
         return f"fast: gains less than {trial.least_gain:.1%}, which seldom wins a slow trial here"
     return None
 
 
+def agrees(
+    first: TrialState | Outcome, again: TrialState | Outcome, objective: Objective
+) -> str | None:
+    """Why an independent trial doesn't bear a quarantined gain out; None where it does.
+
+    It must win by itself, and neither trial's interval may rule out what the other one saw.
+    """
+    lost = shortfall(again, objective)
+    if lost is not None:
+        return lost
+    if _above(first.low, again.high) or _above(again.low, first.high):
+        return f"{again.tier}: {first.estimate} and {again.estimate} times as good don't agree"
+    return None
+
+
+def _above(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and low > high
+
+
 def won(campaign: Campaign, candidate: CandidateState, tier: str) -> bool:
+    """Whether the tier's trial is a win, and where it is quarantined a second look agreed."""
+    objective = campaign.opening.objective
     trial = campaign.trials.get(candidate.trials.get(tier, ""))
-    return (
-        trial is not None
-        and trial.status == "ended"
-        and shortfall(trial, campaign.opening.objective) is None
-    )
+    if trial is None or trial.status != "ended" or shortfall(trial, objective) is not None:
+        return False
+    if trial.quarantined is None:
+        return True
+    again = campaign.trials.get(candidate.trials.get(trial_key(tier, RECHECK), ""))
+    return again is not None and again.status == "ended" and agrees(trial, again, objective) is None
 
 
 def next_release(campaign: Campaign, candidate: CandidateState) -> Release:
@@ -89,5 +134,13 @@ def next_release(campaign: Campaign, candidate: CandidateState) -> Release:
         libraries={**base.libraries, **check.libraries},
         parent=base.id,
         candidate=candidate.id,
-        evidence=tuple(candidate.trials[tier] for tier in ("fast", "slow", "cold")),
+        evidence=_stands_on(campaign, candidate),
     )
+
+
+def _stands_on(campaign: Campaign, candidate: CandidateState) -> tuple[str, ...]:
+    """The ended trials of the three tiers, second looks included."""
+    tiers = ("fast", "slow", "cold")
+    keys = [trial_key(tier, purpose) for tier in tiers for purpose in ("", RECHECK)]
+    ids = [candidate.trials[key] for key in keys if key in candidate.trials]
+    return tuple(id for id in ids if campaign.trials[id].status == "ended")

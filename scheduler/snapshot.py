@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.state import State
 
-VERSION = 2  # raise it with every change of state.py or of what the fold makes of an event
+VERSION = 3  # raise it with every change of state.py or of what the fold makes of an event
 
 
 class Snapshot(msgspec.Struct):

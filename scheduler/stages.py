@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from protos.ids import digest_value
-from scheduler.promotion import CORRECT, shortfall
-from scheduler.state import MAX_ATTEMPTS, Campaign, CandidateState, Stage, TrialState
+from protos.trial import Tier
+from scheduler.plans import RECHECK
+from scheduler.promotion import CORRECT, agrees, shortfall
+from scheduler.state import (
+    MAX_ATTEMPTS,
+    Campaign,
+    CandidateState,
+    Stage,
+    TrialState,
+    trial_key,
+)
 
 _FIXED: tuple[Stage, ...] = ("refused", "rebased", "promoted")
+# Each tier with the stage of who waits for it.
+_RACE: tuple[tuple[Tier, Stage], ...] = (
+    ("fast", "ready"),
+    ("slow", "won_fast"),
+    ("cold", "won_slow"),
+)
 
 
 def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
@@ -29,17 +44,35 @@ def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]
 
 
 def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
-    slow = _trial(campaign, candidate, "slow")
-    if slow is None or slow.status != "ended":
-        return _waiting(slow, "won_fast")
-    lost = shortfall(slow, campaign.opening.objective)
-    if lost is not None:
-        return "done", lost
-    cold = _trial(campaign, candidate, "cold")
-    if cold is None or cold.status != "ended":
-        return _waiting(cold, "won_slow")
-    lost = shortfall(cold, campaign.opening.objective)
-    return ("won_cold", "") if lost is None else ("done", lost)
+    """From a won fast trial on. A quarantined gain needs a second look before it counts."""
+    objective = campaign.opening.objective
+    for tier, stage in _RACE:
+        trial = _trial(campaign, candidate, tier)
+        if trial is None or trial.status != "ended":
+            return _waiting(trial, stage)
+        lost = shortfall(trial, objective)
+        if lost is not None:
+            return "done", lost
+        if trial.quarantined is None:
+            continue
+        again = _trial(campaign, candidate, trial_key(tier, RECHECK))
+        if again is None or again.status != "ended":
+            return _waiting(again, "recheck")
+        apart = agrees(trial, again, objective)
+        if apart is not None:
+            return "done", f"quarantined ({trial.quarantined}); a second look: {apart}"
+    return "won_cold", ""
+
+
+def recheck_due(campaign: Campaign, candidate: CandidateState) -> Tier | None:
+    """The tier of which a candidate in stage `recheck` needs a second, independent trial."""
+    for tier, _ in _RACE:
+        trial = _trial(campaign, candidate, tier)
+        again = _trial(campaign, candidate, trial_key(tier, RECHECK))
+        seen = trial is not None and trial.status == "ended" and trial.quarantined is not None
+        if seen and (again is None or again.status != "ended"):
+            return tier
+    return None
 
 
 def drawn_for_audit(candidate: str, share: float) -> bool:

@@ -21,6 +21,7 @@ Stage = Literal[
     "won_fast",  # waits for its slow trial
     "won_slow",  # waits for its cold confirm
     "won_cold",  # waits for its promotion
+    "recheck",  # won suspiciously; waits for an independent trial of the same tier
     "audit",  # lost or drew, and was drawn for a slow trial all the same
     "promoted",
     "done",  # judged, with nothing more to try
@@ -29,7 +30,15 @@ Stage = Literal[
     "parked",  # its engine was lost too often
     "rebased",
 ]
-LIVE: tuple[Stage, ...] = ("admitted", "ready", "won_fast", "won_slow", "won_cold", "audit")
+LIVE: tuple[Stage, ...] = (
+    "admitted",
+    "ready",
+    "won_fast",
+    "won_slow",
+    "won_cold",
+    "recheck",
+    "audit",
+)
 MAX_ATTEMPTS = 3
 
 
@@ -51,6 +60,8 @@ class TrialState(msgspec.Struct):
     word: str | None = None
     estimate: float | None = None
     low: float | None = None
+    high: float | None = None
+    quarantined: str | None = None
     output_class: str | None = None
     metrics_b: dict[str, float] = {}
     reason: str = ""
@@ -58,7 +69,8 @@ class TrialState(msgspec.Struct):
 
 
 class CandidateState(msgspec.Struct):
-    """One candidate. `trials` maps tier (or closing purpose) to the trial's id.
+    """One candidate. `trials` maps a tier, `trial_key` of a recheck, or a closing purpose to the
+    trial's id.
 
     `prior` is the fast estimate on the release it was rebased from.
     """
@@ -73,6 +85,11 @@ class CandidateState(msgspec.Struct):
     trials: dict[str, str] = {}
     onto: str | None = None
     prior: float | None = None
+
+
+def trial_key(tier: str, purpose: str) -> str:
+    """Under what a candidate keeps a trial: its tier, but for a second look at one."""
+    return f"{tier} {purpose}" if purpose == "recheck" else tier
 
 
 class Spend(msgspec.Struct):

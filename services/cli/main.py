@@ -24,6 +24,7 @@ COMMANDS = {
     "ledger": "verify: the journal of promotions against the ledger, byte for byte",
     "export": "a release as patches, flags and an overlay that work without Perpetune",
     "doctor": "what this machine can do, and what is missing",
+    "audit": "does the judge promote anything false? Cheats, controls, null patches, power",
     "bench": "measure Perpetune itself: start (rungs) or rate (experiments an hour)",
 }
 
