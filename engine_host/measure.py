@@ -330,7 +330,7 @@ def note_first_tokens(record: Record, before_s: float, served: Served) -> None:
 
 def first_request(vocab: int) -> Request:
     """The untimed request that shows first tokens: nothing in it comes from the script."""
-    return Request(id=0, prompt=tuple(range(1, min(4, vocab - 1))), max_tokens=1)
+    return Request(id=0, prompt=tuple(range(1, min(4, vocab - 1))), max_tokens=2)
 
 
 def settling_request(vocab: int) -> Request:
