@@ -14,60 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protos.stopping import BETS
+from benchmarks.simulated_noise import NOISES, Array, Noise, heavy_light
+from protos.stopping import BETS, TURN_BETS
+from protos.trial import Unit
 
-Array = NDArray[np.float64]
-Noise = Callable[[np.random.Generator, int, int], Array]
 DECISIONS = ("faster", "slower", "no_gain", "inconclusive")
-
-
-def independent(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    return rng.normal(0.0, 0.02, (runs, blocks))
-
-
-def autocorrelated(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    """First-order autoregression, 0.9 from one block to the next."""
-    steps = rng.normal(0.0, 0.02, (runs, blocks))
-    for block in range(1, blocks):
-        steps[:, block] += 0.9 * steps[:, block - 1]
-    return steps
-
-
-def heavy_tailed(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    """Student's t with 1.5 degrees of freedom: no variance."""
-    return 0.02 * rng.standard_t(1.5, (runs, blocks))
-
-
-def drifting(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    """The machine gets slower or faster all the time, by up to 60 % over a trial, and swings."""
-    at = np.linspace(0.0, 1.0, blocks)[None, :]
-    slope = rng.uniform(-0.6, 0.6, (runs, 1))
-    swing = 0.1 * np.sin(2 * math.pi * (rng.uniform(1, 12, (runs, 1)) * at + rng.random((runs, 1))))
-    return slope * at + swing + rng.normal(0.0, 0.02, (runs, blocks))
-
-
-def bursting(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    """A rival that comes and goes: a third of the time everything takes half as long again."""
-    state = rng.random((runs, blocks)) < 0.15
-    busy = np.zeros((runs, blocks), dtype=bool)
-    for block in range(1, blocks):
-        busy[:, block] = busy[:, block - 1] ^ state[:, block]
-    return 0.4 * busy + rng.normal(0.0, 0.02, (runs, blocks))
-
-
-NOISES: dict[str, Noise] = {
-    "independent": independent,
-    "autocorrelated": autocorrelated,
-    "heavy_tailed": heavy_tailed,
-    "drifting": drifting,
-    "bursting": bursting,
-}
 
 
 @dataclass(frozen=True)
@@ -79,9 +35,11 @@ class Rule:
     min_units: int
     max_units: int
     look_every: int = 1
+    unit: Unit = "pairs"
 
 
 FAST = Rule(0.05, 0.05, 4, 24)
+TURNS = Rule(0.05, 0.05, 8, 96, 8, "turns")  # batch 1: about 8 turns a pair
 SLOW = Rule(0.025, 0.05, 4, 10)
 COLD = Rule(0.05, 0.05, 6, 8)
 
@@ -94,14 +52,18 @@ def draw_units(noise: Noise, effect: float, runs: int, units: int, seed: int) ->
     return effect + coin * (blocks[:, 0::2] - blocks[:, 1::2])
 
 
-def log_e_path(units: Array, theta: float, sign: float) -> Array:
+def log_e_path(units: Array, theta: float, sign: float, unit: Unit = "pairs") -> Array:
     """log E_n(theta) after each unit, as protos.stopping.log_e_value gives it for each prefix."""
     paths = []
-    for bet in BETS:
-        z = sign * bet * (units - theta)
-        paths.append(np.cumsum(math.log(2.0) - np.logaddexp(0.0, -2.0 * z), axis=1))
+    bets = TURN_BETS if unit == "turns" else BETS
+    for share, slope in bets:
+        z = sign * slope * (units - theta)
+        # log(1 + c tanh z) = log((1 + c) + (1 - c) exp(-2z)) - log(1 + exp(-2z)), without overflow.
+        rest = math.log1p(-share) - 2.0 * z if share < 1.0 else np.full_like(z, -math.inf)
+        step = np.logaddexp(math.log1p(share), rest) - np.logaddexp(0.0, -2.0 * z)
+        paths.append(np.cumsum(step, axis=1))
     top = np.maximum.reduce(paths)
-    return np.asarray(top + np.log(sum(np.exp(path - top) for path in paths) / len(BETS)))
+    return np.asarray(top + np.log(sum(np.exp(path - top) for path in paths) / len(bets)))
 
 
 @dataclass(frozen=True)
@@ -119,18 +81,18 @@ def decide_all(units: Array, rule: Rule) -> Outcome:
     """protos.stopping.decide for every run, at every look until it decides."""
     runs, count = units.shape
     need = math.log(1.0 / rule.alpha)
-    crossed = np.stack(
+    crossed: NDArray[np.bool_] = np.stack(
         [
-            log_e_path(units, 0.0, 1.0) >= need,
-            log_e_path(units, 0.0, -1.0) >= need,
-            log_e_path(units, rule.min_effect, -1.0) >= need,
+            log_e_path(units, 0.0, 1.0, rule.unit) >= need,
+            log_e_path(units, 0.0, -1.0, rule.unit) >= need,
+            log_e_path(units, rule.min_effect, -1.0, rule.unit) >= need,
         ]
     )
     number = np.arange(1, count + 1)
     look = (number % rule.look_every == 0) & (number >= rule.min_units)
     look &= number <= rule.max_units
     crossed &= look[None, None, :]
-    any_at = crossed.any(axis=0)
+    any_at: NDArray[np.bool_] = np.any(crossed, axis=0)
     decided = any_at.any(axis=1)
     at = np.where(decided, any_at.argmax(axis=1), min(count, rule.max_units) - 1)
     first = crossed[:, np.arange(runs), at].argmax(axis=0)  # the rule asks in this order
@@ -190,10 +152,15 @@ def error_rate(name: str, rule: Rule, runs: int, seed: int) -> ErrorRate:
     shares = [hit / runs for hit in hits]
     bounds = [upper_bound(hit, runs) for hit in hits]
     return ErrorRate(
-        name,
-        runs,
-        rule.alpha,
-        *(value for pair in zip(shares, bounds, strict=True) for value in pair),
+        noise=name,
+        runs=runs,
+        nominal=rule.alpha,
+        faster=shares[0],
+        faster_at_most=bounds[0],
+        slower=shares[1],
+        slower_at_most=bounds[1],
+        no_gain=shares[2],
+        no_gain_at_most=bounds[2],
         covered=_covered(least, rule.min_effect, rule, on_least),
     )
 
@@ -201,10 +168,26 @@ def error_rate(name: str, rule: Rule, runs: int, seed: int) -> ErrorRate:
 def _covered(units: Array, theta: float, rule: Rule, outcome: Outcome) -> float:
     rows, at = np.arange(len(units)), outcome.units - 1
     need = math.log(1.0 / rule.alpha)
-    inside = (log_e_path(units, theta, 1.0)[rows, at] < need) & (
-        log_e_path(units, theta, -1.0)[rows, at] < need
-    )
+    inside = log_e_path(units, theta, 1.0, rule.unit)[rows, at] < need
+    inside &= log_e_path(units, theta, -1.0, rule.unit)[rows, at] < need
     return float(np.mean(inside))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is counted: its standard deviation (log-ratio), seconds of both its sides, and the least
+    number of them before a decision."""
+
+    unit: Unit
+    noise_sd: float
+    unit_s: float
+    least: int
+
+
+PAIRS_OF_60_MS = Kind("pairs", 0.05, 0.06, 4)
+TURNS_OF_15_MS = Kind("turns", 0.05, 0.015, 8)
+TURNS_ON_A_BUSY_MACHINE = Kind("turns", 0.15, 0.015, 8)
+KINDS = (PAIRS_OF_60_MS, TURNS_OF_15_MS, TURNS_ON_A_BUSY_MACHINE)
 
 
 @dataclass(frozen=True)
@@ -212,6 +195,7 @@ class Power:
     """How soon a true gain is seen: engine-seconds of both sides, for a noise of one unit."""
 
     gain: float
+    unit: Unit
     noise_sd: float
     unit_s: float
     seen_10s: float
@@ -219,21 +203,20 @@ class Power:
     p90_s: float | None
 
 
-def power(gain: float, noise_sd: float, unit_s: float, runs: int, seed: int, alpha: float) -> Power:
-    """`noise_sd`: standard deviation of a unit's log-ratio; `unit_s`: seconds of both its sides.
-
-    The rule has no last unit here but that of 60 engine-seconds.
-    """
+def power(gain: float, kind: Kind, runs: int, seed: int, alpha: float) -> Power:
+    """The rule has no last unit here but that of 60 engine-seconds."""
+    unit, noise_sd, unit_s = kind.unit, kind.noise_sd, kind.unit_s
     rng = np.random.default_rng(seed)
     count = max(8, math.ceil(60.0 / unit_s))
     units = math.log1p(gain) + rng.normal(0.0, noise_sd, (runs, count))
-    won = log_e_path(units, 0.0, 1.0) >= math.log(1.0 / alpha)
-    won[:, :3] = False
+    won = log_e_path(units, 0.0, 1.0, unit) >= math.log(1.0 / alpha)
+    won[:, : kind.least - 1] = False
     seen = won.any(axis=1)
     took_s = np.where(seen, (won.argmax(axis=1) + 1) * unit_s, math.inf)
     p50, p90 = (float(value) for value in np.quantile(took_s, (0.5, 0.9), method="higher"))
     return Power(
         gain,
+        unit,
         noise_sd,
         unit_s,
         float(np.mean(took_s <= 10.0)),
@@ -283,11 +266,6 @@ def winners_curse(campaigns: int, candidates: int, seed: int) -> Curse:
     )
 
 
-def heavy_light(rng: np.random.Generator, runs: int, blocks: int) -> Array:
-    """Engine starts: mostly alike, some far off."""
-    return 0.01 * rng.standard_t(3.0, (runs, blocks))
-
-
 @dataclass(frozen=True)
 class Promotions:
     """False promotions of candidates that change nothing, through all three tiers.
@@ -327,16 +305,19 @@ def main() -> None:
     options = parser.parse_args()
     rule = Rule(options.alpha, FAST.min_effect, FAST.min_units, FAST.max_units)
     rates = [error_rate(name, rule, options.runs, options.seed) for name in NOISES]
+    turns = [error_rate(name, TURNS, options.runs, options.seed) for name in NOISES]
     powers = [
-        power(gain, sd, unit_s, 2_000, options.seed, options.alpha)
-        for sd, unit_s in ((0.05, 0.06), (0.10, 0.02))
+        power(gain, kind, 2_000, options.seed, options.alpha)
+        for kind in KINDS
         for gain in (0.02, 0.05, 0.20)
     ]
     curse = winners_curse(options.runs, 20, options.seed)
     promotions = [false_promotions(name, options.runs, options.seed) for name in NOISES]
-    for rate in rates:
+    named = [*(("pairs", rate) for rate in rates), *(("turns", rate) for rate in turns)]
+    for unit, rate in named:
         print(
-            f"{rate.noise:<15} faster {rate.faster:.4f} (at most {rate.faster_at_most:.4f})  "
+            f"{unit} {rate.noise:<15} "
+            f"faster {rate.faster:.4f} (at most {rate.faster_at_most:.4f})  "
             f"slower {rate.slower:.4f} ({rate.slower_at_most:.4f})  "
             f"no_gain {rate.no_gain:.4f} ({rate.no_gain_at_most:.4f})  nominal {rate.nominal}  "
             f"intervals hold {rate.covered:.4f}"
@@ -344,8 +325,8 @@ def main() -> None:
     for one in powers:
         p50, p90 = ("over 60" if v is None else f"{v:.2f}" for v in (one.p50_s, one.p90_s))
         print(
-            f"a gain of {one.gain:.0%} in units of {one.unit_s:.2f} s with noise {one.noise_sd:.0%}"
-            f": half are seen in {p50} s, nine of ten in {p90} s, "
+            f"a gain of {one.gain:.0%} in {one.unit} of {one.unit_s * 1000:.0f} ms with noise "
+            f"{one.noise_sd:.0%}: half are seen in {p50} s, nine of ten in {p90} s, "
             f"{one.seen_10s:.1%} within 10 engine-seconds"
         )
     print(
@@ -362,6 +343,7 @@ def main() -> None:
         json.dumps(
             {
                 "error_rates": [asdict(rate) for rate in rates],
+                "error_rates_turns": [asdict(rate) for rate in turns],
                 "power": [asdict(one) for one in powers],
                 "winners_curse": asdict(curse),
                 "false_promotions": {

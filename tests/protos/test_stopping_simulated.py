@@ -9,26 +9,29 @@ from benchmarks.error_rates import (
     COLD,
     DECISIONS,
     FAST,
-    NOISES,
+    PAIRS_OF_60_MS,
     SLOW,
+    TURNS,
+    TURNS_OF_15_MS,
     Rule,
     decide_all,
     draw_units,
     error_rate,
     false_promotions,
-    independent,
     log_e_path,
     power,
     upper_bound,
     winners_curse,
 )
-from protos.stopping import log_e_value
+from benchmarks.simulated_noise import NOISES, independent
+from protos.stopping import decide, log_e_value
+from protos.trial import StopRule
 
 RUNS = 10_000
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("rule", [FAST, SLOW], ids=["fast", "slow"])
+@pytest.mark.parametrize("rule", [FAST, TURNS, SLOW], ids=["fast", "turns", "slow"])
 def test_each_wrong_word_stays_within_its_alpha_whatever_the_noise(noise, rule):
     rate = error_rate(noise, rule, RUNS, seed=11)
 
@@ -57,10 +60,14 @@ def test_of_ten_thousand_candidates_without_effect_none_passes_all_tiers(noise):
 
 
 def test_gains_are_seen_in_the_engine_seconds_that_are_stated():
-    seen = {gain: power(gain, 0.05, 0.06, 2000, 1, 0.05) for gain in (0.02, 0.05, 0.20)}
+    seen = {gain: power(gain, PAIRS_OF_60_MS, 2000, 1, 0.05) for gain in (0.02, 0.05, 0.20)}
 
     assert seen[0.05].seen_10s >= 0.99
     assert seen[0.02].seen_10s >= 0.9
+    assert all(
+        power(0.05, kind, 2000, 1, 0.05).seen_10s >= 0.9
+        for kind in (PAIRS_OF_60_MS, TURNS_OF_15_MS)
+    )
     assert seen[0.20].p90_s is not None
     assert seen[0.20].p90_s < seen[0.05].p90_s < seen[0.02].p90_s  # type: ignore[operator]
 
@@ -77,29 +84,22 @@ def test_the_simulation_decides_as_the_rule_itself_does():
     units = draw_units(independent, 0.02, 50, FAST.max_units, seed=4)
     outcome = decide_all(units, FAST)
 
+    rule = StopRule(FAST.alpha, FAST.min_effect, FAST.min_units, FAST.max_units)
     for row, said, count in zip(units.tolist(), outcome.said, outcome.units, strict=True):
-        assert by_the_rule(row, FAST) == (DECISIONS[said], count)
+        looks = range(1, FAST.max_units + 1)
+        stop = next(n for n in looks if decide(row[:n], rule) != "continue")
+        assert (decide(row[:stop], rule), stop) == (DECISIONS[said], count)
 
 
-def by_the_rule(units: list[float], rule: Rule) -> tuple[str, int]:
-    """The stopping rule of protos/stopping.py, look after look, in its own words."""
-    need = np.log(1.0 / rule.alpha)
-    for count in range(rule.min_units, rule.max_units + 1):
-        seen = units[:count]
-        for word, theta, sign in (("faster", 0, 1), ("slower", 0, -1), ("no_gain", 0.05, -1)):
-            if log_e_value(seen, theta, sign) >= need:
-                return word, count
-    return "inconclusive", rule.max_units
-
-
-def test_the_simulated_evidence_is_the_rules_own():
+@pytest.mark.parametrize("unit", ["pairs", "turns"])
+def test_the_simulated_evidence_is_the_rules_own(unit):
     rng = random.Random(3)
     units = [rng.gauss(0.01, 0.05) for _ in range(30)]
 
-    path = log_e_path(np.array([units]), 0.004, -1.0)[0]
+    path = log_e_path(np.array([units]), 0.004, -1.0, unit)[0]
 
     assert path.tolist() == pytest.approx(
-        [log_e_value(units[: n + 1], 0.004, -1.0) for n in range(30)]
+        [log_e_value(units[: n + 1], 0.004, -1.0, unit) for n in range(30)]
     )
 
 
