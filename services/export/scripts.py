@@ -41,13 +41,20 @@ port=${{PORT:-8123}}
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 measure() {{
-    "$here/$1" "$model" --port "$port" >"$here/$1.log" 2>&1 &
+    script=$1
+    shift
+    "$here/$script" "$model" --port "$port" >"$here/$script.log" 2>&1 &
     server=$!
-    {path}"${{VLLM:-vllm}}" bench serve --model "$model" --port "$port" --dataset-name random \\
-        --random-input-len 128 --random-output-len 64 --num-prompts {prompts} --num-warmups 4 \\
-        --max-concurrency {concurrency} --ignore-eos --temperature 0 --seed "$round" \\
-        --ready-check-timeout-sec 600 --disable-tqdm "$@" 2>&1 | grep "Output token throughput" \\
-        | head -n 1 | sed "s/^/round $round, $1: /"
+    {path}"${{VLLM:-vllm}}" bench serve --model "$model" --port "$port" \\
+        --dataset-name random --random-input-len 128 --random-output-len 64 \\
+        --num-prompts {prompts} --num-warmups 4 --max-concurrency {concurrency} \\
+        --ignore-eos --temperature 0 --seed "$round" --disable-tqdm \\
+        --ready-check-timeout-sec 600 "$@" >"$here/client.log" 2>&1 || true
+    said=$(grep "Output token throughput" "$here/client.log" | head -n 1) || {{
+        echo "verify.sh: nothing was measured; see $here/client.log and $script.log" >&2
+        exit 1
+    }}
+    echo "round $round, $script: $said"
     kill "$server"
     wait "$server" || true
     server=
