@@ -164,7 +164,7 @@ def _await_health(process: subprocess.Popen[bytes], port: int, log: Path) -> Non
 
 def _last_error(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line]
+    errors = [line for line in lines if "Error" in line and "See root cause above" not in line]
     return (errors or lines or ["no reason given"])[-1][-300:]
 
 
