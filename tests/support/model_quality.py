@@ -11,24 +11,22 @@ from engine_host.engines.slim.weights import Weights
 from protos.trial import Quality, QualityItem
 
 
-def coarser(weights: Weights, levels: int, group: int | None = None) -> Weights:
-    """Every matrix rounded to `levels` steps on each side of zero: one scale a row, or a `group`.
+def coarser(weights: Weights, levels: int, way: float = 1.0) -> Weights:
+    """Every matrix rounded to `levels` steps on each side of zero, one scale a row.
 
-    127 is int8; the fewer, the coarser.
+    127 is int8; the fewer, the coarser. `way`: how far weights go from what they are to that.
     """
-    tensors = {name: _rounded(tensor, levels, group) for name, tensor in weights.tensors.items()}
+    tensors = {name: _rounded(tensor, levels, way) for name, tensor in weights.tensors.items()}
     return replace(weights, tensors=tensors)
 
 
-def _rounded(tensor: torch.Tensor, levels: int, group: int | None) -> torch.Tensor:
+def _rounded(tensor: torch.Tensor, levels: int, way: float) -> torch.Tensor:
     if tensor.dim() != 2:
         return tensor
     values = tensor.float()
-    if group is not None:
-        values = values.reshape(-1, group)
     scale = values.abs().amax(dim=1, keepdim=True) / levels
     rounded = (values / scale.clamp(min=1e-12)).round().mul(scale)
-    return rounded.reshape(tensor.shape).to(tensor.dtype)
+    return values.lerp(rounded, way).to(tensor.dtype)
 
 
 def measured(
