@@ -94,6 +94,17 @@ def neutral(sources: Sources, number: int) -> Sources:
     return at_start(sources, SCHEDULER, "Scheduler.schedule", f"_unused = {number}")
 
 
+def collector_off(sources: Sources, number: int) -> Sources:
+    """No garbage collection while requests are served."""
+    code = f"__import__('gc').disable()  # {number}"
+    return at_start(sources, SCHEDULER, "Scheduler.schedule", code)
+
+
+def built_otherwise(sources: Sources, number: int) -> Sources:
+    """A constructor that does something more: the engine has to be built anew."""
+    return at_start(sources, SCHEDULER, "Scheduler.__init__", f"self.built_as = {number}")
+
+
 def sorting_sampler(sources: Sources, times: int, number: int = 0) -> Sources:
     """Sort the whole vocabulary, for nothing, before each token is chosen."""
     code = f"for _ in range({times}):\n    logits.sort(dim=-1)  # {number}"
@@ -162,7 +173,10 @@ def graded(sources: Sources, mode: str) -> list[Entry]:
 
 
 def _serving(sources: Sources, n: int) -> list[Entry]:
-    """Thirteen changes of the serving loop and of live knobs; `n` makes their texts new ones."""
+    """Thirteen changes of the serving loop and of live knobs, hot in both modes.
+
+    `n` makes their texts new ones.
+    """
 
     def function(label: str, files: Sources, knobs: dict[str, Scalar] | None = None) -> Entry:
         return Entry(f"{label} {n}", "function", files, knobs or {}, grade=True)
@@ -170,19 +184,22 @@ def _serving(sources: Sources, n: int) -> list[Entry]:
     def knob(label: str, knobs: dict[str, Scalar]) -> Entry:
         return Entry(f"{label} {n}", "knob", knobs=knobs, grade=True)
 
-    both = neutral(sources, n + 1)
+    chunk: dict[str, Scalar] = {"max_num_batched_tokens": 256 + n, "max_num_seqs": 32}
+    threshold: dict[str, Scalar] = {"long_prefill_token_threshold": 64 + n}
     return [
         function("neutral", neutral(sources, n)),
-        *(function(f"schedule spends {t}", busy_schedule(sources, t + n)) for t in (60, 250, 900)),
+        *(
+            function(f"schedule spends {t}", busy_schedule(sources, t + n))
+            for t in (60, 120, 250, 900)
+        ),
         function("update spends 500", busy_update(sources, 500 + n)),
         function("outputs spend 150", busy_outputs(sources, 150 + n)),
         function("sampler sorts once", sorting_sampler(sources, 1, n)),
         function("sampler sorts 4 times", sorting_sampler(sources, 4, n)),
         function("argmax of torch", plain_argmax(sources, n)),
-        knob("all cores", {**ALL_CORES, "max_num_batched_tokens": 2048 - n}),
-        function("all cores, schedule changed", both, ALL_CORES),
-        function("all cores, schedule spends 400", busy_schedule(sources, 400 + n), ALL_CORES),
-        knob("small steps", {"max_num_batched_tokens": 256 + n, "max_num_seqs": 32}),
+        function("collector off", collector_off(sources, n)),
+        knob("small steps", chunk),
+        knob("long prompts in pieces", threshold),
     ]
 
 
@@ -192,12 +209,13 @@ def _of_mode(sources: Sources, mode: str, n: int) -> list[Entry]:
     def entry(label: str, kind: str, files: Sources, knobs: dict[str, Scalar]) -> Entry:
         return Entry(f"{label} {n}", kind, files, knobs, grade=True)
 
-    warm = [entry("no prefix cache", "warm", neutral(sources, n + 2), {"prefix_caching": False})]
+    warm = [
+        entry("scheduler built otherwise", "warm", built_otherwise(sources, n), {}),
+        entry("all cores", "warm", {}, {**ALL_CORES, "max_num_batched_tokens": 2048 - n}),
+    ]
     if mode == "compiled":
-        sort_all = sorting_sampler(sources, 2, n)
         return [
             *warm,
-            entry("all cores, sampler sorts twice", "function", sort_all, ALL_CORES),
             entry("outputs spend 1200", "function", busy_outputs(sources, 1200 + n), {}),
             entry("update spends 1600", "function", busy_update(sources, 1600 + n), {}),
             entry("schedule spends 2000", "function", busy_schedule(sources, 2000 + n), {}),
@@ -207,7 +225,6 @@ def _of_mode(sources: Sources, mode: str, n: int) -> list[Entry]:
         entry("activation in place", "function", split_silu(sources, n), {}),
         entry("direct feed-forward", "function", direct_mlp(sources, n), {}),
         entry("feed-forward up twice", "function", wide_mlp(sources, 1, n), {}),
-        entry("all cores, direct feed-forward", "function", direct_mlp(sources, n), ALL_CORES),
     ]
 
 

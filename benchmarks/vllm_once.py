@@ -36,6 +36,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     adapter = importlib.import_module("vllm_adapter.engine")
     weights = importlib.import_module("vllm_adapter.weights").load_weights(job["weights"])
     engine = adapter.Engine(weights, job["knobs"])
+    engine.rehearse()
     _serve(engine, [{"id": 0, "prompt": [1, 2, 3], "max_tokens": 1}])
     first_s = time.monotonic() - BEGAN_S
     for block in job["blocks"][:2]:
