@@ -229,8 +229,7 @@ def run_block(
     try:
         if script.reset:
             busy.ask("reset", "block", block_s)
-        if script.warm_up:
-            serve(busy, script.warm_up, block_s)
+        warm_up = serve(busy, script.warm_up, block_s).requests if script.warm_up else ()
         before = _Meter(busy, frozen)
         gc.disable()
         try:
@@ -239,8 +238,8 @@ def run_block(
             gc.enable()
         used = before.since()
     finally:
-        busy.freeze()
-    return block_sample(place, served, used, quiet)
+        busy.stand_still("block")
+    return block_sample(place, served, used, quiet, warm_up)
 
 
 @dataclass(frozen=True)
@@ -280,7 +279,13 @@ class _Meter:
         return Used(cpu_ns, frozen_ns, waited_ns, max(0, processes.steal_ns() - self._steal_ns))
 
 
-def block_sample(place: Place, served: Served, used: Used, quiet: Quiet) -> BlockSample:
+def block_sample(
+    place: Place,
+    served: Served,
+    used: Used,
+    quiet: Quiet,
+    warm_up: tuple[RequestSample, ...] = (),
+) -> BlockSample:
     """What was served and used, as evidence; void where somebody else ran."""
     return BlockSample(
         place.pair,
@@ -296,6 +301,7 @@ def block_sample(place: Place, served: Served, used: Used, quiet: Quiet) -> Bloc
         void_reason(used, served.wall_ns, quiet),
         used.turn_ns,
         used.turn_tokens,
+        warm_up,
     )
 
 

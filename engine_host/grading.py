@@ -29,7 +29,7 @@ class Drawn:
 
 
 def draw(blocks: Sequence[BlockSample], script: Script, most: int) -> list[Drawn]:
-    """Choose outputs to grade: those that differ from side A's first.
+    """Choose outputs to grade, untimed ones too: those that differ from side A's first.
 
     Of outputs that say the same as side A's one is enough: A's were graded before its promotion.
     """
@@ -39,10 +39,10 @@ def draw(blocks: Sequence[BlockSample], script: Script, most: int) -> list[Drawn
         other = sides.get((pair, "A"))
         if side == "A" or other is None:
             continue
-        said_by_a = {sample.id: sample for sample in other.requests}
-        for request in script.pairs[pair].requests:
-            b = next((sample for sample in block.requests if sample.id == request.id), None)
-            a = said_by_a.get(request.id)
+        said_by_a = {sample.id: sample for sample in (*other.requests, *other.warm_up)}
+        said_by_b = {sample.id: sample for sample in (*block.requests, *block.warm_up)}
+        for request in (*script.pairs[pair].requests, *script.pairs[pair].warm_up):
+            a, b = said_by_a.get(request.id), said_by_b.get(request.id)
             if a is not None and b is not None and a.tokens and b.tokens:
                 found.append(Drawn(pair, request, a, b))
     random.Random(script.seed).shuffle(found)

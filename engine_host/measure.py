@@ -239,7 +239,7 @@ class Measurement:
     def _check_tokens(self, block: BlockSample) -> None:
         """The reference can't score what is no token."""
         vocab = self._residency.model.vocab
-        for sample in block.requests:
+        for sample in (*block.requests, *block.warm_up):
             if any(not 0 <= token < vocab for token in sample.tokens):
                 raise TrialFailedError(
                     "block", f"request {sample.id} has tokens outside 0..{vocab - 1}"

@@ -19,7 +19,7 @@ from engine_host import processes
 from engine_host.block import Place, Quiet, Serving, Turn, Used, block_sample, run_block, serve
 from engine_host.errors import TrialFailedError
 from engine_host.trial_process import TrialProcess
-from protos.trial import BlockSample, PairScript
+from protos.trial import BlockSample, PairScript, RequestSample
 
 TURN_S = 0.01
 Name = Literal["A", "B"]
@@ -112,6 +112,7 @@ class _Lane:
         self._cpu_ns = self._waited_ns = self.idle_cpu_ns = 0
         self._turn_ns: list[int] = []
         self._turn_tokens: list[int] = []
+        self._warm_up: tuple[RequestSample, ...] = ()
 
     def make_ready(self, pair: PairScript, limit_s: float) -> None:
         """Reset and warm up, untimed, and stand still."""
@@ -120,14 +121,20 @@ class _Lane:
             if pair.reset:
                 self._process.ask("reset", "block", limit_s)
             if pair.warm_up:
-                serve(self._process, pair.warm_up, limit_s)
+                self._warm_up = serve(self._process, pair.warm_up, limit_s).requests
         except TrialFailedError as error:
             raise SideFailedError(self.side, error) from error
         finally:
-            self._process.freeze()
+            self._stand_still()
         self._seen = self._process.usage()
         self.serving = Serving(self._process, pair.requests, limit_s)
         self._stopped_ns = time.monotonic_ns()
+
+    def _stand_still(self) -> None:
+        try:
+            self._process.stand_still("block")
+        except TrialFailedError as error:
+            raise SideFailedError(self.side, error) from error
 
     def look(self) -> None:
         """Note what the side used since it was stopped, when it should have used nothing."""
@@ -143,7 +150,7 @@ class _Lane:
         except TrialFailedError as error:
             raise SideFailedError(self.side, error) from error
         finally:
-            self._process.freeze()
+            self._stand_still()
         used = self._process.usage()
         self._turn_ns.append(self._stopped_ns - before_ns)
         self._turn_tokens.append(self.serving.tokens - before)
@@ -166,4 +173,4 @@ class _Lane:
             tuple(self._turn_ns),
             tuple(self._turn_tokens),
         )
-        return block_sample(place, served, used, quiet)
+        return block_sample(place, served, used, quiet, self._warm_up)

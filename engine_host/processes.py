@@ -49,8 +49,7 @@ def halt(pids: list[int]) -> None:
 def freeze(pid: int, within_s: float = 1.0) -> list[int]:
     """Stop the whole tree and see that it stands still. Returns who was stopped.
 
-    Repeats until a census finds nobody new. What can't be stopped in time shows in its processor
-    time.
+    Repeats until a census finds nobody new. Who was found to outrun it is told by `stands_still`.
     """
     stopped: set[int] = set()
     deadline_s = time.monotonic() + within_s
@@ -109,6 +108,12 @@ def alive(pid: int) -> bool:
     """Whether the process exists and isn't a zombie."""
     text = _read(f"/proc/{pid}/stat")
     return bool(text) and text.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def stands_still(pids: list[int], pid: int) -> bool:
+    """Whether the tree of `pid` holds nobody but `pids`, and each of its threads is stopped."""
+    members = tree(pid)
+    return set(pids).issuperset(members) and all(_stands_still(p) for p in members)
 
 
 def _stands_still(pid: int) -> bool:

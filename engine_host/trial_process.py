@@ -100,6 +100,15 @@ class TrialProcess:
     def freeze(self) -> None:
         self._members = processes.freeze(self.pid)
 
+    def stand_still(self, phase: str) -> None:
+        """`freeze`, and see that it worked: a tree that outruns its census can't be compared.
+
+        Raises TrialFailedError.
+        """
+        self.freeze()
+        if not processes.stands_still(self._members, self.pid):
+            raise TrialFailedError(phase, "starts processes faster than they can be stopped")
+
     def thaw(self) -> None:
         processes.thaw(self.pid)
 

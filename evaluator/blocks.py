@@ -19,7 +19,6 @@ from protos.trial import (
     Unit,
 )
 
-
 TURN_SLACK_NS = 1_000_000  # between a block's origin and its first turn
 
 
@@ -67,8 +66,8 @@ def _pair(number: int, blocks: Sequence[BlockSample], script: PairScript) -> Pai
 
 
 def _check_requests(block: BlockSample, script: PairScript) -> None:
-    known = {item.id for item in script.requests}
-    given = [item.id for item in block.requests]
+    known = {item.id for item in (*script.requests, *script.warm_up)}
+    given = [item.id for item in (*block.requests, *block.warm_up)]
     if len(set(given)) != len(given) or not known.issuperset(given):
         raise EvidenceError(f"side {block.side} of pair {block.pair} has other requests")
 
@@ -115,10 +114,28 @@ def output_fault(block: BlockSample, script: PairScript) -> str | None:
         fault = _request_fault(item, asked.max_tokens, block.wall_ns)
         if fault:
             return f"request {asked.id} of pair {block.pair} {fault}"
+    untimed = {item.id: item for item in block.warm_up}
+    for asked in script.warm_up:
+        item = untimed.get(asked.id)
+        fault = "was never answered" if item is None else _count_fault(item, asked.max_tokens)
+        if fault:
+            return f"untimed request {asked.id} of pair {block.pair} {fault}"
     return None
 
 
 def _request_fault(item: RequestSample, asked: int, wall_ns: int) -> str | None:
+    fault = _count_fault(item, asked)
+    if fault:
+        return fault
+    times = (item.sent_ns, *item.token_ns)
+    if any(late < early for early, late in pairwise(times)):
+        return "has times that run backwards"
+    if times[-1] > wall_ns:
+        return "ends after its block"
+    return None
+
+
+def _count_fault(item: RequestSample, asked: int) -> str | None:
     if item.error is not None:
         return f"failed: {item.error}"
     if len(item.tokens) != asked:
@@ -129,11 +146,6 @@ def _request_fault(item: RequestSample, asked: int, wall_ns: int) -> str | None:
         return f"has {len(item.token_ns)} times for {len(item.tokens)} tokens"
     if any(token < 0 for token in item.tokens):
         return "gave a token id below 0"
-    times = (item.sent_ns, *item.token_ns)
-    if any(late < early for early, late in pairwise(times)):
-        return "has times that run backwards"
-    if times[-1] > wall_ns:
-        return "ends after its block"
     return None
 
 
@@ -208,12 +220,17 @@ def side_metrics(block: BlockSample) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def said_in(block: BlockSample) -> tuple[RequestSample, ...]:
+    """All outputs of a block, those of the untimed requests before it included."""
+    return (*block.requests, *block.warm_up)
+
+
 def said_of(pairs: Sequence[Pair]) -> Said:
     """What side B said in these pairs, beside what side A said."""
     differing = tokens = 0
     for pair in pairs:
-        by_a = {item.id: item.tokens for item in pair.a.requests}
-        for item in pair.b.requests:
+        by_a = {item.id: item.tokens for item in said_in(pair.a)}
+        for item in said_in(pair.b):
             differing += item.tokens != by_a.get(item.id)
             tokens += len(item.tokens)
     return Said(differing, tokens)
@@ -233,7 +250,7 @@ def check_grades(grades: Sequence[Grade], pairs: Sequence[Pair], said_all: Said)
             []
             if pair is None
             else [
-                [r.tokens for r in block.requests if r.id == item.request]
+                [r.tokens for r in said_in(block) if r.id == item.request]
                 for block in (pair.a, pair.b)
             ]
         )

@@ -200,7 +200,8 @@ class BlockSample(Value, frozen=True, tag="block_sample"):
     """One timed block of one side. `void` says why it doesn't count (null: it counts).
 
     `turn_ns[i]`, `turn_tokens[i]`: nanoseconds and output tokens of its i-th turn, from before the
-    side was woken until it stood still again; empty where the sides took no turns.
+    side was woken until it stood still again; empty where the sides took no turns. `warm_up` is
+    what came of the untimed requests before it: other shapes, whose outputs must be right as well.
     """
 
     pair: int
@@ -216,6 +217,7 @@ class BlockSample(Value, frozen=True, tag="block_sample"):
     void: str | None = None
     turn_ns: tuple[int, ...] = ()
     turn_tokens: tuple[int, ...] = ()
+    warm_up: tuple[RequestSample, ...] = ()
 
 
 class Grade(Value, frozen=True, tag="grade"):

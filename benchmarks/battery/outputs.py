@@ -101,7 +101,7 @@ def stops_before_the_first_token(sources: Sources) -> Entry:
 
 _TURN_AWAY = """
 self._turn = self.__dict__.get("_turn", 0) + 1
-if self._turn > 4 and self._turn % 2:
+if self._turn > 2 and self._turn % 2:
     raise ValueError("too busy")
 """
 

@@ -33,6 +33,9 @@ class Player:
 
     freeze = halt
 
+    def stand_still(self, phase: str) -> None:
+        self.halt()
+
     def ask(self, op: str, phase: str, limit_s: float) -> None:
         self.log.append(f"{self.name} {op}")
 

@@ -132,7 +132,11 @@ def block(
         tokens = tuple((item.prompt[0] + i) % 997 for i in range(item.max_tokens))
         samples.append(RequestSample(item.id, sent_ns, tokens, times, "length"))
     wall_ns = max(item.token_ns[-1] for item in samples)
-    return BlockSample(number, start, side, position, wall_ns, tuple(samples))
+    untimed = tuple(
+        RequestSample(item.id, 0, (7,) * item.max_tokens, (1,) * item.max_tokens, "length")
+        for item in pair.warm_up
+    )
+    return BlockSample(number, start, side, position, wall_ns, tuple(samples), warm_up=untimed)
 
 
 def _differing(item: BlockSample) -> BlockSample:

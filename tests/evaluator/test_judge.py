@@ -10,7 +10,7 @@ from evaluator.judge import EvidenceError, judge
 from evaluator.quality_set import quality_items
 from evaluator.seeds import commitment_of
 from protos.target import Limit, Objective
-from protos.trial import Evidence, Grade, Plan, Quality, Script, StopRule, Verdict
+from protos.trial import BlockSample, Evidence, Grade, Plan, Quality, Script, StopRule, Verdict
 from tests.evaluator.made_trials import MadeHost, make_lease, make_script_for
 
 DIGEST = "e" * 64
@@ -409,3 +409,42 @@ def cut(pairs_left: int) -> Verdict:
     evidence: Evidence = MadeHost(effect=0.4).run(lease, script)
     evidence = msgspec.structs.replace(evidence, blocks=evidence.blocks[: 2 * pairs_left])
     return judge(evidence, script, DIGEST, script)
+
+
+def test_wrong_outputs_of_untimed_requests_are_graded_with_the_rest() -> None:
+    """A batch that only the untimed requests show, and that side B gets wrong."""
+    lease = make_lease(tier="slow", plan=Plan("slow", StopRule()))
+    script = make_script_for(lease)
+    evidence = MadeHost(effect=0.4, differs=False).run(lease, script)
+    wrong = tuple(
+        _other_untimed(block) if block.side == "B" else block for block in evidence.blocks
+    )
+    changed = msgspec.structs.replace(evidence, blocks=wrong)
+    with pytest.raises(EvidenceError, match="were not graded"):
+        judge(changed, script, DIGEST, script)
+    request = script.pairs[0].warm_up[0]
+    gaps = (9.0,) * request.max_tokens
+    graded = (Grade(0, request.id, gaps, (-9.0,) * request.max_tokens, False),)
+    verdict = judge(msgspec.structs.replace(changed, grades=graded), script, DIGEST, script)
+    assert verdict.word == "incorrect"
+
+
+def test_an_untimed_request_without_an_answer_is_incorrect() -> None:
+    lease = make_lease(tier="slow", plan=Plan("slow", StopRule()))
+    script = make_script_for(lease)
+    evidence = MadeHost(effect=0.4).run(lease, script)
+    blocks = tuple(
+        msgspec.structs.replace(block, warm_up=block.warm_up[1:]) if block.side == "B" else block
+        for block in evidence.blocks
+    )
+    verdict = judge(msgspec.structs.replace(evidence, blocks=blocks), script, DIGEST, script)
+    assert verdict.word == "incorrect"
+    assert "untimed" in verdict.reason
+
+
+def _other_untimed(block: BlockSample) -> BlockSample:
+    other = tuple(
+        msgspec.structs.replace(item, tokens=tuple(token + 1 for token in item.tokens))
+        for item in block.warm_up
+    )
+    return msgspec.structs.replace(block, warm_up=other)
