@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.vllm_server import (
+    MEMORY,
     Setup,
     best_known_setup,
     default_setup,
@@ -152,6 +153,7 @@ def _result(
         },
         "starts": found,
         "variables": {name: setup.variables for name, setup in setups.items()},
+        "flags_of_all": " ".join(MEMORY),
         "tcmalloc": bool(tcmalloc()),
     }
 
