@@ -49,7 +49,7 @@ def tree(
 ) -> bytes:
     """For a release of an engine that comes as a whole."""
     builds = [
-        f"    gcc -shared -fPIC {shlex.join(build['flags'])} {shlex.join(build['sources'])} "
+        f"    gcc -shared -fPIC {shlex.join(build['sources'])} {shlex.join(build['flags'])} "
         f"-o ../lib/lib{build['name']}.so"
         for build in facts["builds"]
     ]
