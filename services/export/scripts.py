@@ -40,6 +40,7 @@ shift
 port=${{PORT:-8123}}
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+trap 'exit 130' HUP INT TERM
 measure() {{
     script=$1
     shift
