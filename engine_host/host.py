@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from engine_host.bandwidth import Bandwidth
 from engine_host.block import Quiet
 from engine_host.cold import ColdMeasurement
 from engine_host.errors import EngineLostError, HostError
@@ -55,6 +56,7 @@ class Host:
         self._quiet = quiet or Quiet()
         self._exposure = exposure or Exposure()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._bandwidth = Bandwidth()
         self._stopping = threading.Event()
         self._residency: dict[str, Residency] = {}
         self._prepared: dict[str, Prepared] = {}
@@ -135,7 +137,13 @@ class Host:
         kind = ColdMeasurement if lease.plan.starts > 0 else Measurement
         try:
             evidence = kind(
-                residency, lease, judge, self.name, self._quiet, self._watch(progress)
+                residency,
+                lease,
+                judge,
+                self.name,
+                self._quiet,
+                self._watch(progress),
+                self._bandwidth if lease.target.device_class == "cpu" else None,
             ).run()
         except EngineLostError:
             residency.forget_kept()

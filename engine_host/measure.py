@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine_host import engagement, grading, quality
+from engine_host.bandwidth import Bandwidth
 from engine_host.block import Quiet, Served, serve
 from engine_host.errors import EngineLostError, NotHotError, TrialFailedError
 from engine_host.judge_port import JudgeBridge, Revealed
@@ -84,9 +85,11 @@ class Measurement:
         host: str,
         quiet: Quiet,
         progress: Progress = lambda *_: None,
+        bandwidth: Bandwidth | None = None,
     ) -> None:
         self._residency, self._lease, self._judge = residency, lease, judge
         self._host, self._quiet, self._progress = host, quiet, progress
+        self._bandwidth = bandwidth
         self._record = Record(lease)
         self._a: TrialProcess
         self._b: TrialProcess | None = None
@@ -272,8 +275,9 @@ class Measurement:
 
     def _physics(self) -> dict[str, int]:
         """What the physical floor is made of; the trial's own word on it is overwritten."""
-        per_pass = self._residency.model.facts.get("bytes_per_pass")
-        return {"bytes_per_pass": int(per_pass or 0), "bandwidth_bytes_s": 0}
+        per_pass = int(self._residency.model.facts.get("bytes_per_pass") or 0)
+        known = self._bandwidth.bytes_s() if per_pass and self._bandwidth else None
+        return {"bytes_per_pass": per_pass, "bandwidth_bytes_s": known or 0}
 
     def _grade(self, script: Script, decision: str) -> None:
         """Grade what decides something: a gain in full, anything else by a few outputs."""

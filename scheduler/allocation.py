@@ -15,7 +15,7 @@ from protos.trial import Tier
 from scheduler import bandit
 from scheduler.budget import expected_device_s, expected_s, may_begin, search_left_s
 from scheduler.plans import RECHECK
-from scheduler.stages import recheck_due
+from scheduler.promotion import first_quarantined
 from scheduler.state import Campaign, CandidateState, Spend
 
 DEPTH = 2  # leases a host holds: the running one and the next
@@ -88,7 +88,7 @@ def _best(
 def _recheck(campaign: Campaign, fresh: list[CandidateState]) -> Choice | None:
     """The oldest suspicious win: it may be the largest gain there is, or none at all."""
     candidate = next((c for c in fresh if c.stage == "recheck"), None)
-    tier = recheck_due(campaign, candidate) if candidate else None
+    tier = first_quarantined(campaign, candidate) if candidate else None
     return Choice(candidate.id, tier, RECHECK) if candidate and tier else None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from protos.release import Release
 from protos.target import Limit, Objective
-from protos.trial import Verdict, Word
+from protos.trial import Tier, Verdict, Word
 from scheduler.leases import merged_builds, merged_files, merged_knobs
 from scheduler.plans import RECHECK
 from scheduler.state import Campaign, CandidateState, TrialState, trial_key
@@ -105,13 +105,23 @@ def _above(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low > high
 
 
+def first_quarantined(campaign: Campaign, candidate: CandidateState) -> Tier | None:
+    """The first tier whose trial came out suspicious: the one that is run again, once."""
+    tiers: tuple[Tier, ...] = ("fast", "slow", "cold")
+    for tier in tiers:
+        trial = campaign.trials.get(candidate.trials.get(tier, ""))
+        if trial is not None and trial.status == "ended" and trial.quarantined is not None:
+            return tier
+    return None
+
+
 def won(campaign: Campaign, candidate: CandidateState, tier: str) -> bool:
-    """Whether the tier's trial is a win, and where it is quarantined a second look agreed."""
+    """Whether the tier's trial is a win; of the first suspicious one, whether a second agreed."""
     objective = campaign.opening.objective
     trial = campaign.trials.get(candidate.trials.get(tier, ""))
     if trial is None or trial.status != "ended" or shortfall(trial, objective) is not None:
         return False
-    if trial.quarantined is None:
+    if first_quarantined(campaign, candidate) != tier:
         return True
     again = campaign.trials.get(candidate.trials.get(trial_key(tier, RECHECK), ""))
     return again is not None and again.status == "ended" and agrees(trial, again, objective) is None

@@ -45,7 +45,7 @@ def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]
 
 def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
     """From a won fast trial on. A quarantined gain needs a second look before it counts."""
-    objective = campaign.opening.objective
+    objective, looked_at = campaign.opening.objective, False
     for tier, stage in _RACE:
         trial = _trial(campaign, candidate, tier)
         if trial is None or trial.status != "ended":
@@ -53,7 +53,7 @@ def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, s
         lost = shortfall(trial, objective)
         if lost is not None:
             return "done", lost
-        if trial.quarantined is None:
+        if trial.quarantined is None or looked_at:
             continue
         again = _trial(campaign, candidate, trial_key(tier, RECHECK))
         if again is None or again.status != "ended":
@@ -61,18 +61,8 @@ def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, s
         apart = agrees(trial, again, objective)
         if apart is not None:
             return "done", f"quarantined ({trial.quarantined}); a second look: {apart}"
+        looked_at = True  # later tiers are independent trials by themselves
     return "won_cold", ""
-
-
-def recheck_due(campaign: Campaign, candidate: CandidateState) -> Tier | None:
-    """The tier of which a candidate in stage `recheck` needs a second, independent trial."""
-    for tier, _ in _RACE:
-        trial = _trial(campaign, candidate, tier)
-        again = _trial(campaign, candidate, trial_key(tier, RECHECK))
-        seen = trial is not None and trial.status == "ended" and trial.quarantined is not None
-        if seen and (again is None or again.status != "ended"):
-            return tier
-    return None
 
 
 def drawn_for_audit(candidate: str, share: float) -> bool:

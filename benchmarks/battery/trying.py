@@ -57,6 +57,7 @@ async def run_fixture(bench: Bench, fixture: Fixture, entry: Entry, *, unchecked
 async def run_tiers(bench: Bench, side: Side, order: OpenCampaign, last: Tier = "cold") -> End:
     """Trials of one side, as long as it wins. The word `promoted` says that it won them all."""
     verdicts: list[Verdict] = []
+    looked_at = False
     for tier in TIERS[: TIERS.index(last) + 1]:
         verdict = await _trial(bench, side, order, tier, "")
         if isinstance(verdict, str):
@@ -65,7 +66,8 @@ async def run_tiers(bench: Bench, side: Side, order: OpenCampaign, last: Tier = 
         lost = shortfall(Outcome.of(verdict), order.objective)
         if lost is not None:
             return End(verdict.word, verdict.reason, verdicts)
-        if verdict.quarantined is not None:
+        if verdict.quarantined is not None and not looked_at:
+            looked_at = True
             again = await _trial(bench, side, order, tier, RECHECK)
             apart = _apart(verdict, again, order.objective)
             if apart is not None:

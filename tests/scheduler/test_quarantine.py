@@ -108,6 +108,15 @@ def test_nothing_quarantined_is_promoted_without_a_second_look(
     assert len(release.evidence) == 4
 
 
+def test_what_was_looked_at_twice_is_not_looked_at_again(given: Folded, patch: Candidate) -> None:
+    end(given, patch, "fast")
+    end(given, patch, "fast", RECHECK)
+    for tier in ("slow", "cold"):
+        end(given, patch, tier)
+    assert given.stage(patch) == "won_cold"
+    assert len(next_release(given.campaign, given.campaign.candidates[patch.id]).evidence) == 4
+
+
 def test_a_win_that_is_not_quarantined_needs_no_second_look(
     given: Folded, patch: Candidate
 ) -> None:
