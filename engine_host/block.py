@@ -62,20 +62,17 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """How far a turn goes: on to an output after `least_s`, with `tokens` output tokens or more."""
+class Slice:
+    """How long a process may run: until it has put out `tokens` in all, `most_s` at most."""
 
-    least_s: float = 0.0
-    tokens: int = 0
-
-    def over(self, spent_ns: int, tokens: int) -> bool:
-        return spent_ns >= self.least_s * 1e9 and tokens >= self.tokens
+    tokens: int
+    most_s: float | None = None
 
 
 class Serving:
     """Sends requests at their times and takes outputs until every request has ended.
 
-    Its clock runs only while the process may: `turn` stops both between two outputs.
+    Its clock runs only while the process may: `run_slice` stops both at any point of its work.
     """
 
     def __init__(self, process: TrialProcess, requests: Sequence[Request], limit_s: float) -> None:
@@ -100,14 +97,14 @@ class Serving:
         self._serve(None)
         return self.served()
 
-    def turn(self, stopped_ns: int, turn: Turn) -> int:
-        """Wake the process, serve for a turn, stop it.
+    def run_slice(self, stopped_ns: int, slice_: Slice) -> int:
+        """Wake the process, serve for a slice, stop it.
 
-        `stopped_ns` is what the last turn returned: when the clock was stopped.
+        `stopped_ns` is what the last slice returned: when the clock was stopped.
         """
         self._origin_ns += time.monotonic_ns() - stopped_ns
         self._process.thaw()
-        self._serve(turn)
+        self._serve(slice_)
         self._process.halt()
         return time.monotonic_ns()
 
@@ -116,18 +113,22 @@ class Serving:
         samples = tuple(self._running[number].sample() for number in self._order)
         return Served(self._last_ns, samples)
 
-    def _serve(self, turn: Turn | None) -> None:
-        began_ns = time.monotonic_ns()
+    def _serve(self, slice_: Slice | None) -> None:
+        ends_ns = None
+        if slice_ is not None and slice_.most_s is not None:
+            ends_ns = time.monotonic_ns() + int(slice_.most_s * 1e9)
         while self.open:
             self._send_due()
-            found = self._process.take(self._wait_s(), "block")
+            found = self._process.take(self._wait_s(ends_ns), "block")
             if found is not None:
                 self._last_ns = found[0] - self._origin_ns
                 self._note(self._last_ns, found[1])
             now_ns = time.monotonic_ns()
             if now_ns - self._origin_ns > self._limit_s * 1e9:
                 raise TrialFailedError("block", f"took more than {self._limit_s:g} s")
-            if found is not None and turn is not None and turn.over(now_ns - began_ns, self.tokens):
+            if slice_ is not None and self.tokens >= slice_.tokens:
+                return
+            if ends_ns is not None and now_ns >= ends_ns:
                 return
 
     def _send_due(self) -> None:
@@ -142,11 +143,14 @@ class Serving:
         if due:
             self._process.send({"op": "submit", "requests": due}, "block", self._limit_s)
 
-    def _wait_s(self) -> float:
-        if not self._waiting:
-            return WATCH_EVERY_S
-        due_s = self._waiting[0].at_s - (time.monotonic_ns() - self._origin_ns) / 1e9
-        return min(WATCH_EVERY_S, max(0.0, due_s))
+    def _wait_s(self, ends_ns: int | None) -> float:
+        now_ns = time.monotonic_ns()
+        waits_s = [WATCH_EVERY_S]
+        if self._waiting:
+            waits_s.append(self._waiting[0].at_s - (now_ns - self._origin_ns) / 1e9)
+        if ends_ns is not None:
+            waits_s.append((ends_ns - now_ns) / 1e9)
+        return max(0.0, min(waits_s))
 
     def _note(self, at_ns: int, message: Message) -> None:
         if "out" in message:

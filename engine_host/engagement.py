@@ -33,6 +33,18 @@ def prove(
     return _prove_early(residency, lease, len(armed) if isinstance(armed, list) else 0)
 
 
+def never_loaded(process: TrialProcess, lease: Lease) -> str | None:
+    """Why nothing of the change can have run in a process that has served; None: something may."""
+    changed = list(lease.side_b.changed)
+    if not (lease.plan.prove_engagement and changed):
+        return None
+    if process.ask("loaded", "block", lease.plan.limits.block_s, functions=changed) is not False:
+        return None
+    return (
+        f"no module of {len(changed)} changed functions was imported when requests had been served"
+    )
+
+
 def _prove_early(residency: Residency, lease: Lease, armed: int) -> tuple[bool | None, str]:
     limits, side = lease.plan.limits, lease.side_b
     functions = list(side.changed)

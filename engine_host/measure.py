@@ -127,6 +127,8 @@ class Measurement:
         record, lease = self._record, self._lease
         self._progress("starting", 0)
         self._start_b()
+        if self._never_loaded():
+            return
         revealed = self._judge.reveal(lease)
         record.script = revealed.digest
         with phase(record, "pairs"):
@@ -160,6 +162,17 @@ class Measurement:
         # A fresh fork pays for its first writes to pages; side A has paid long ago.
         serve(self._b, [settling_request(self._residency.model.vocab)], limits.start_s)
         self._b.freeze()
+
+    def _never_loaded(self) -> bool:
+        """Whether timing would decide nothing, as the change can't have run."""
+        if self._b is None or self._lease.plan.starts > 0:
+            return False
+        self._b.thaw()
+        detail = engagement.never_loaded(self._b, self._lease)
+        self._b.freeze()
+        if detail is not None:
+            self._record.found |= {"engaged": False, "engaged_detail": detail}
+        return detail is not None
 
     def _load(self) -> None:
         limits, side = self._lease.plan.limits, self._lease.side_b

@@ -1,9 +1,9 @@
 """One pair: the same requests to both sides, timed one after the other or in turns.
 
-In turns, the side that goes first serves for a few milliseconds and on to its next output, then it
-is frozen and the other one catches up: both have done the same work. Who goes first is drawn for
-each turn, so that each is evidence of its own. What a shared machine does over tenths of a second
-hits both sides alike. A turn's clock starts before the side is woken and stops when it has been
+In turns, both sides go on to the same number of outputs, in slices of a few milliseconds: one runs,
+is frozen wherever it is, and the other runs. Who goes first is drawn for each couple of slices, so
+that each turn is evidence of its own, and what a shared machine does over hundredths of a second
+hits both sides alike. A slice's clock starts before the side is woken and stops when it has been
 stopped, so nothing runs unseen.
 """
 
@@ -12,16 +12,17 @@ from __future__ import annotations
 import gc
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from engine_host import processes
-from engine_host.block import Place, Quiet, Serving, Turn, Used, block_sample, run_block, serve
+from engine_host.block import Place, Quiet, Serving, Slice, Used, block_sample, run_block, serve
 from engine_host.errors import TrialFailedError
 from engine_host.trial_process import TrialProcess
 from protos.trial import BlockSample, PairScript, RequestSample
 
-TURN_S = 0.01
+TURN_S = 0.01  # of the side that takes longer, at least
+SLICE_S = 0.004
 Name = Literal["A", "B"]
 
 
@@ -80,15 +81,9 @@ def in_turns(
     others_ns = sum(process.usage().cpu_ns for process in others)
     gc.disable()
     try:
-        for coin in itertools.cycle(pair.turns or pair.first):
-            waiting = sorted(
-                (lane for lane in lanes if lane.serving.open), key=lambda lane: lane.side != coin
-            )
-            if not waiting:
-                break
-            waiting[0].take_turn(Turn(least_s=TURN_S))
-            for lane in waiting[1:]:
-                lane.take_turn(Turn(tokens=waiting[0].serving.tokens))
+        coins = itertools.cycle(pair.turns or pair.first)
+        while waiting := [lane for lane in lanes if lane.serving.open]:
+            _take_turn(waiting, coins)
     finally:
         gc.enable()
     for lane in lanes:
@@ -101,6 +96,23 @@ def in_turns(
     ]
 
 
+def _take_turn(lanes: Sequence[_Lane], coins: Iterator[str]) -> None:
+    """Both lanes on to the same number of tokens, or to the end of one that has no more."""
+    for lane in lanes:
+        lane.begin_turn()
+    while True:
+        goal = 1 + max(lane.serving.tokens for lane in lanes)
+        while behind := [lane for lane in lanes if lane.is_behind(goal)]:
+            coin = next(coins)
+            most_s = SLICE_S if len(behind) > 1 else None
+            for lane in sorted(behind, key=lambda lane: lane.side != coin):
+                lane.run_slice(Slice(goal, most_s))
+        if not all(lane.serving.open for lane in lanes):
+            return
+        if max(lane.turn_ns for lane in lanes) >= TURN_S * 1e9:
+            return
+
+
 class _Lane:
     """One side of a pair in turns: what it served, and what it used in its turns and between."""
 
@@ -110,8 +122,8 @@ class _Lane:
         self.serving = Serving(process, pair.requests, limit_s)
         self._stopped_ns = time.monotonic_ns()
         self._cpu_ns = self._waited_ns = self.idle_cpu_ns = 0
-        self._turn_ns: list[int] = []
-        self._turn_tokens: list[int] = []
+        self._turns_ns: list[int] = []
+        self._turns_tokens: list[int] = []
         self._warm_up: tuple[RequestSample, ...] = ()
 
     def make_ready(self, pair: PairScript, limit_s: float) -> None:
@@ -142,18 +154,30 @@ class _Lane:
         self.idle_cpu_ns += max(0, now.cpu_ns - self._seen.cpu_ns)
         self._seen = now
 
-    def take_turn(self, turn: Turn) -> None:
+    @property
+    def turn_ns(self) -> int:
+        """What this turn took so far."""
+        return self._turns_ns[-1]
+
+    def begin_turn(self) -> None:
+        self._turns_ns.append(0)
+        self._turns_tokens.append(0)
+
+    def is_behind(self, goal: int) -> bool:
+        return self.serving.open and self.serving.tokens < goal
+
+    def run_slice(self, slice_: Slice) -> None:
         self.look()
         before_ns, before = time.monotonic_ns(), self.serving.tokens
         try:
-            self._stopped_ns = self.serving.turn(self._stopped_ns, turn)
+            self._stopped_ns = self.serving.run_slice(self._stopped_ns, slice_)
         except TrialFailedError as error:
             raise SideFailedError(self.side, error) from error
         finally:
             self._stand_still()
         used = self._process.usage()
-        self._turn_ns.append(self._stopped_ns - before_ns)
-        self._turn_tokens.append(self.serving.tokens - before)
+        self._turns_ns[-1] += self._stopped_ns - before_ns
+        self._turns_tokens[-1] += self.serving.tokens - before
         self._cpu_ns += max(0, used.cpu_ns - self._seen.cpu_ns)
         self._waited_ns += max(0, used.waited_ns - self._seen.waited_ns)
         self._seen = used
@@ -164,13 +188,13 @@ class _Lane:
         """The block; `rival` is who had to stand still in its turns."""
         served = self.serving.served()
         # Threads that wait for each other's core were kept waiting by nobody else.
-        left_ns = max(0, processes.CORES * sum(self._turn_ns) - self._cpu_ns)
+        left_ns = max(0, processes.CORES * sum(self._turns_ns) - self._cpu_ns)
         used = Used(
             self._cpu_ns,
             rival.idle_cpu_ns + others_ns,
             min(self._waited_ns, left_ns),
             steal_ns,
-            tuple(self._turn_ns),
-            tuple(self._turn_tokens),
+            tuple(self._turns_ns),
+            tuple(self._turns_tokens),
         )
         return block_sample(place, served, used, quiet, self._warm_up)

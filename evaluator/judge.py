@@ -64,6 +64,9 @@ def judge(
     if evidence.failure is not None:
         reason = f"{evidence.failure} failed: {evidence.detail or 'no detail'}"
         return _verdict(evidence, digest, "invalid", reason, _Finding())
+    if evidence.engaged is False and script is None and not evidence.blocks:
+        reason = f"the change never ran: {evidence.engaged_detail}"
+        return _verdict(evidence, digest, "not_engaged", reason, _Finding())
     if script is None or derived is None:
         raise EvidenceError("blocks were run without a script")
     check_seed(evidence, script, commitment_of(script.seed))

@@ -147,9 +147,9 @@ class Request(Value, frozen=True, tag="request"):
 class PairScript(Value, frozen=True, tag="pair_script"):
     """One pair: the same fresh requests for both sides, and which side goes first.
 
-    `turns` says who goes first in each turn of a pair that is timed in turns ("ABBA…", again from
-    its head when it ends); empty: always `first`. `reset` forgets cached prefixes first; `warm_up`
-    requests run untimed before the block.
+    `turns` are the coins of a pair that is timed in turns: who goes first in each couple of slices
+    ("ABBA…", again from its head when it ends); empty: always `first`. `reset` forgets cached
+    prefixes first; `warm_up` requests run untimed before the block.
     """
 
     first: Literal["A", "B"]
@@ -199,9 +199,10 @@ class RequestSample(Value, frozen=True, tag="request_sample"):
 class BlockSample(Value, frozen=True, tag="block_sample"):
     """One timed block of one side. `void` says why it doesn't count (null: it counts).
 
-    `turn_ns[i]`, `turn_tokens[i]`: nanoseconds and output tokens of its i-th turn, from before the
-    side was woken until it stood still again; empty where the sides took no turns. `warm_up` is
-    what came of the untimed requests before it: other shapes, whose outputs must be right as well.
+    `turn_ns[i]`, `turn_tokens[i]`: nanoseconds and output tokens of its i-th turn, counted from
+    before the side was woken until it stood still again; empty where the sides took no turns.
+    `warm_up` is what came of the untimed requests before it: other shapes, whose outputs must be
+    right as well.
     """
 
     pair: int

@@ -42,6 +42,11 @@ def arm(tree: Tree, names: Iterable[str], block_imports: bool = False) -> list[s
     return armed + _arm_hidden(hidden) if hidden else armed
 
 
+def loaded(names: Iterable[str]) -> bool:
+    """Whether the module of any of these functions is imported."""
+    return any(module_name(name.partition(":")[0]) in sys.modules for name in names)
+
+
 def _arm_hidden(hidden: dict[tuple[str, str], str]) -> list[str]:
     """Functions that no name leads to, such as wrapped ones: found among all living objects."""
     armed: list[str] = []

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import compiled
 from .channel import Channel
-from .engagement import Engaged, arm
+from .engagement import Engaged, arm, loaded
 from .swap import NotHot, apply_changes
 from .tree import Tree, error_line, frozen, prepare_steps, purge
 
@@ -150,6 +150,7 @@ class Runner:
         self._ops: dict[str, Callable[[Frame], Any]] = {
             "load": self._load,
             "arm": self._arm,
+            "loaded": self._loaded,
             "prepare": self._prepare,
             "reset": self._reset,
             "score": self._score,
@@ -255,6 +256,9 @@ class Runner:
 
     def _arm(self, frame: Frame) -> list[str]:
         return arm(self._built.tree, frame["functions"], block_imports=True)
+
+    def _loaded(self, frame: Frame) -> bool:
+        return loaded(frame["functions"])
 
     def _prepare(self, _: Frame) -> list[str]:
         before = self._built.prepared

@@ -9,7 +9,7 @@ from protos.trial import PairScript, Request
 
 Tier = Literal["fast", "slow", "cold"]
 Tokens = tuple[int, ...]
-TURNS = 32  # coins of a pair; a longer pair begins again at the first
+TURNS = 64  # coins of a pair; a longer pair begins again at the first
 
 
 class WorkloadError(ValueError):
@@ -82,7 +82,7 @@ def first_side(rng: random.Random) -> Literal["A", "B"]:
 
 
 def turn_order(rng: random.Random) -> str:
-    """Who goes first in each turn, should the pair be timed in turns: a fair coin for each."""
+    """Who goes first each time, should the pair be timed in turns: a fair coin for each."""
     return "".join(rng.choice("AB") for _ in range(TURNS))
 
 

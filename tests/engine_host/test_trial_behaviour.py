@@ -102,6 +102,8 @@ async def test_a_module_that_nothing_imports_is_not_engaged(fake: Fake):
     evidence = await fake.run(side)
     assert evidence.engaged is False
     assert evidence.failure is None
+    assert evidence.blocks == ()  # timing would have decided nothing
+    assert "imported" in evidence.engaged_detail
 
 
 async def test_code_that_only_building_an_engine_needs_is_engaged(fake: Fake):

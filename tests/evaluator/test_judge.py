@@ -228,6 +228,25 @@ def run_on_set(loss: float, sides: int = 3) -> Verdict:
     return judge(host.run(lease, script), script, DIGEST, script)
 
 
+def test_a_change_that_nothing_imports_is_not_engaged_without_any_timing() -> None:
+    lease = make_lease(plan=Plan(tier="fast", rule=StopRule()))
+    evidence = Evidence(
+        lease.trial,
+        1,
+        1,
+        "h",
+        lease,
+        "c",
+        None,
+        "hot",
+        engaged=False,
+        engaged_detail="not imported",
+    )
+    verdict = judge(evidence, None, "5" * 64, None)
+    assert (verdict.word, verdict.interval) == ("not_engaged", None)
+    assert "not imported" in verdict.reason
+
+
 def test_a_change_that_never_ran_is_not_engaged() -> None:
     assert run(MadeHost(effect=0.4, changes={"engaged": False})).word == "not_engaged"
 
