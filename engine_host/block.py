@@ -114,14 +114,15 @@ class Serving:
         return Served(self._last_ns, samples)
 
     def _serve(self, slice_: Slice | None) -> None:
-        ends_ns = None
+        began_ns, ends_ns = time.monotonic_ns(), None
         if slice_ is not None and slice_.most_s is not None:
-            ends_ns = time.monotonic_ns() + int(slice_.most_s * 1e9)
+            ends_ns = began_ns + int(slice_.most_s * 1e9)
         while self.open:
             self._send_due()
             found = self._process.take(self._wait_s(ends_ns), "block")
             if found is not None:
-                self._last_ns = found[0] - self._origin_ns
+                # A frame that came just before the last stop was not seen before this slice.
+                self._last_ns = max(found[0], began_ns) - self._origin_ns
                 self._note(self._last_ns, found[1])
             now_ns = time.monotonic_ns()
             if now_ns - self._origin_ns > self._limit_s * 1e9:
