@@ -155,7 +155,7 @@ class Residency:
         """Wait for a load that has begun. Raises NotHotError or TrialFailedError."""
         limit_s = max(limit_s, KINDS[self.engine].load_s)
         process.answer("load", "start", limit_s)
-        if process.rung == "cold":
+        if process.rung != "hot":
             compiled.keep(process, self._archive(Tree.of(side)), limit_s)
 
     def bring(self, side: Side, rung: str, limits: Limits, **more: Any) -> TrialProcess:

@@ -83,7 +83,6 @@ KINDS = {
             "ngram_lookup_max",
             "ngram_tokens",
             "prefix_caching",
-            "threads",
         ),
         reference_knobs=(("mode", "eager"), ("kv_cache_mib", 512)),
         start_s=300.0,

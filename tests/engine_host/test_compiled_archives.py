@@ -27,7 +27,7 @@ def archive(home: Path, tree: Tree, precision: str = "bfloat16") -> str:
     "tree",
     [
         Tree({**FILES, "vllm/v1/core/sched/scheduler.py": "x"}, START.knobs),
-        Tree(FILES, {**START.knobs, "threads": 2}),
+        Tree(FILES, {**START.knobs, "max_num_seqs": 2}),
         Tree(FILES, {**START.knobs, "prefix_caching": False}),
     ],
     ids=["serving loop", "live knob", "knob that no graph sees"],
@@ -42,9 +42,10 @@ def test_what_no_graph_holds_shares_the_archive(tmp_path: Path, tree: Tree):
         Tree({**FILES, "vllm/model_executor/models/llama.py": "x"}, START.knobs),
         Tree({**FILES, "vllm/model_executor/new.py": "x"}, START.knobs),
         Tree(FILES, {"mode": "eager"}),
+        Tree(FILES, {**START.knobs, "threads": 2}),
         Tree(FILES, START.knobs, {"fast": "x"}),
     ],
-    ids=["model code", "another file", "mode", "library"],
+    ids=["model code", "another file", "mode", "threads", "library"],
 )
 def test_what_a_graph_may_hold_has_an_archive_of_its_own(tmp_path: Path, tree: Tree):
     assert archive(tmp_path, tree) != archive(tmp_path, START)

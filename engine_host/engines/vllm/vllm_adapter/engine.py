@@ -142,8 +142,6 @@ class Engine:
         return self._core.model_executor.driver_worker.worker
 
     def _apply_live(self, knobs: dict[str, Any]) -> None:
-        if "threads" in knobs:
-            SET_NUM_THREADS(knobs["threads"])
         if "max_num_seqs" in knobs:
             self._scheduler.max_num_running_reqs = knobs["max_num_seqs"]
             self._scheduler.max_num_active_reqs = knobs["max_num_seqs"]

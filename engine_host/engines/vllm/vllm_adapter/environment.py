@@ -16,8 +16,7 @@ _VALUES = {
     "TRANSFORMERS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",  # its workers would be threads and processes of a fork
-    # What the processor says of its vector extensions is enough; trying each takes a compilation.
-    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",  # see graphs.watch
     "USER": "engine",  # there is no user data base to ask
 }
 

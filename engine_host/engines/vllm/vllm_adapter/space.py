@@ -51,8 +51,9 @@ def _boolean(name: str, default: bool, rung: str, help: str) -> dict[str, Any]:
 MAX_SEQS, MAX_BATCHED_TOKENS = 256, 4096  # what buffers are made for: live knobs move below
 
 SPACE: tuple[dict[str, Any], ...] = (
+    # Not live: products are prepared, and graphs compiled, for the number of threads there is then.
     _integer(
-        "threads", 1, _CPUS, max(1, _CPUS - 1), "live", "compute threads; vLLM keeps one core free"
+        "threads", 1, _CPUS, max(1, _CPUS - 1), "init", "compute threads; vLLM keeps one core free"
     ),
     _integer("max_num_seqs", 1, MAX_SEQS, 128, "live", "sequences that run at a time", log=True),
     _integer(
