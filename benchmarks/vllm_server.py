@@ -23,7 +23,7 @@ from engine_host.vllm_tree import version
 from protos.trial import Request
 from services.processes import die_with_parent
 
-START_LIMIT_S = 240.0
+START_LIMIT_S = 480.0
 # vLLM asks for 92 % of the memory and ends where anybody else has some of it; speed doesn't depend
 # on what the cache leaves unused.
 MEMORY = ("--gpu-memory-utilization", "0.3")
