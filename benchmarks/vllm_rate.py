@@ -136,7 +136,7 @@ def controls(entries: list[Entry], count: int) -> list[Entry]:
 
 def _keeps(options: argparse.Namespace) -> bool:
     """Whether to see also what a control gives whose cold starts share what was compiled."""
-    return options.mode == "compiled" and options.kept_cache_candidates > 0
+    return bool(options.mode == "compiled" and options.kept_cache_candidates > 0)
 
 
 def _correct(entries: list[Entry]) -> list[Entry]:
