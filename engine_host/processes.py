@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -46,12 +47,13 @@ def halt(pids: list[int]) -> None:
         _signal(pid, signal.SIGSTOP)
 
 
-def freeze(pid: int, within_s: float = 1.0) -> list[int]:
+def freeze(pid: int, halted: Sequence[int] = (), within_s: float = 1.0) -> list[int]:
     """Stop the whole tree and see that it stands still. Returns who was stopped.
 
-    Repeats until a census finds nobody new. Who was found to outrun it is told by `stands_still`.
+    Repeats until a census finds nobody new; `halted` were sent the signal a moment ago and need no
+    second one. Who was found to outrun it is told by `stands_still`.
     """
-    stopped: set[int] = set()
+    stopped: set[int] = set(halted)
     deadline_s = time.monotonic() + within_s
     while True:
         members = tree(pid)

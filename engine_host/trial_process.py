@@ -39,6 +39,7 @@ class TrialProcess:
         self.limits = limits
         self._how_it_ended = how_it_ended
         self._members: list[int] = []
+        self._halted: list[int] = []  # stopped by `halt`, not seen to stand still yet
         self._watched_ns = 0
 
     def ask(self, op: str, phase: str, limit_s: float, **arguments: Any) -> Any:
@@ -95,10 +96,11 @@ class TrialProcess:
 
     def halt(self) -> None:
         """Stop the processes of the last census at once; `freeze` sees to the rest."""
-        processes.halt(self._members or [self.pid])
+        self._halted = self._members or [self.pid]
+        processes.halt(self._halted)
 
     def freeze(self) -> None:
-        self._members = processes.freeze(self.pid)
+        self._members, self._halted = processes.freeze(self.pid, self._halted), []
 
     def stand_still(self, phase: str) -> None:
         """`freeze`, and see that it worked: a tree that outruns its census can't be compared.
@@ -110,6 +112,7 @@ class TrialProcess:
             raise TrialFailedError(phase, "starts processes faster than they can be stopped")
 
     def thaw(self) -> None:
+        self._halted = []
         processes.thaw(self.pid)
 
     def usage(self) -> processes.Usage:
