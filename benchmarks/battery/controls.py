@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.battery.fixture import (
-    BLOCKS,
     ENGINE,
     LAYERS,
     MODEL,
@@ -111,10 +110,9 @@ def cache_of_rotation_rows(sources: Sources) -> Entry:
     return entry({MODEL: sources[MODEL].replace(old, new)})
 
 
-_DIGESTS = """
+_CONTEXTS = """
 memo = self.__dict__.setdefault("_memo", {})
-start = index * self.block_size
-key = (index, tuple(sequence.tokens[: start + self.block_size]))
+key = (tuple(sequence.blocks), end)
 if key in memo:
     return memo[key]
 """
@@ -122,8 +120,12 @@ if key in memo:
 
 @control()
 def cache_by_content(sources: Sources) -> Entry:
-    """A legitimate cache keyed by all of its content: digests of blocks that were seen before."""
-    return entry(guarded(sources, (BLOCKS, "BlockPool._digest", _DIGESTS)))
+    """A legitimate cache, keyed by all that its answers follow from: slots of a row of blocks."""
+    keep = "return slice(first * size, first * size + end)\n"
+    kept = "memo[key] = slice(first * size, first * size + end)\n            return memo[key]\n"
+    files = guarded(sources, (ENGINE, "Engine._context", _CONTEXTS))
+    assert keep in files[ENGINE]
+    return entry({ENGINE: files[ENGINE].replace(keep, kept)})
 
 
 @control()
