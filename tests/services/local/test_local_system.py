@@ -14,7 +14,7 @@ from recorded_campaign import CAMPAIGN, paused
 from services.cli.load import load
 from services.errors import BrokerError, TroubleError
 from services.local.run_folder import RunFolderError, create
-from services.local.system import Room, SystemFailed, open_ledger, open_system
+from services.local.system import CONTROL_NICE, Room, SystemFailed, open_ledger, open_system
 
 SUPPORT = Path(__file__).parents[2] / "support"
 ROOT = SUPPORT.parents[1]
@@ -33,7 +33,7 @@ async def test_rooms_run_at_their_priority_and_end_with_the_system(folder):
     async with open_system(folder, rooms=rooms) as system:
         control, host = (system.supervisor.pid(room.name) for room in rooms)
         mine = os.getpriority(os.PRIO_PROCESS, 0)
-        assert os.getpriority(os.PRIO_PROCESS, control) == min(19, mine + 10)
+        assert os.getpriority(os.PRIO_PROCESS, control) == min(19, mine + CONTROL_NICE)
         assert os.getpriority(os.PRIO_PROCESS, host) == mine
 
     for pid in (control, host):
