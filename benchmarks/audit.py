@@ -128,6 +128,8 @@ async def _nulls(bench: Bench, count: int) -> Result:
         faster += first == "faster"
         promoted += end.word == "promoted"
         unengaged += first == "not_engaged"
+        if sum(words.values()) % 25 == 0:
+            _say(f"  nulls: {sum(words.values())} of {count}: {words}")
         if first == "faster":
             _say(f"  {entry.label}: faster at fast, then {end.word} at {end.tier}: {end.reason}")
     return {
