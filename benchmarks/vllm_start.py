@@ -1,9 +1,8 @@
 """`perpetune bench start --engine vllm`: from having a patch to first tokens, by mode and scope.
 
-Cold is a new interpreter, everything from disk, nothing compiled kept (`cold_s`), or with the
-compiled code of unchanged model files kept (`cold_kept_s`). Warm is an engine built in a fork that
-has imports and weights; hot, a fork of the running engine. Both keep compiled code where the change
-can't reach it.
+Cold is a new interpreter, everything from disk (files in the page cache), nothing compiled kept.
+Warm is an engine built in a fork that has imports and weights; hot, a fork of the running engine.
+Both keep compiled code where the change can't reach it.
 """
 
 from __future__ import annotations
@@ -41,19 +40,20 @@ def scopes(sources: Sources, mode: str, number: int) -> dict[str, Entry]:
     scheduler = Entry("scheduler", "function", changes.neutral(sources, number))
     model = Entry("feed-forward", "function", changes.direct_mlp(sources, number))
     constant = Entry("constant", "module", changes.module_constant(sources, number))
-    blocks = Entry("block size", "knob", knobs={"block_size": 64})
+    # An init knob that no graph holds.
+    prefixes = Entry("no prefix cache", "knob", knobs={"prefix_caching": False})
     if mode == "compiled":
         sampler = Entry("argmax", "function", changes.plain_argmax(sources, number))
         return {
             "scheduler_function": scheduler,
             "sampler_function": sampler,
-            "init_knob": blocks,
+            "init_knob": prefixes,
             "compiled_model_code": model,
         }
     return {
         "model_function": model,
         "scheduler_function": scheduler,
-        "init_knob": blocks,
+        "init_knob": prefixes,
         "module_level": constant,
     }
 
@@ -63,8 +63,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="perpetune bench start --engine vllm")
     parser.add_argument("--engine", choices=("vllm",), default="vllm")
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--rounds", type=int, default=5, help="of hot and warm starts")
-    parser.add_argument("--cold-rounds", type=int, default=2, help="of cold starts, each kind")
+    parser.add_argument("--rounds", type=int, default=5, help="of hot starts; of warm ones half")
+    parser.add_argument("--cold-rounds", type=int, default=1, help="80 s each, compiled")
     parser.add_argument("--modes", default=",".join(changes.MODES))
     options = parser.parse_args(argv)
     print(json.dumps(asyncio.run(_run(options))))
@@ -86,49 +86,53 @@ async def _run(options: argparse.Namespace) -> dict[str, object]:
         "rounds": options.rounds,
         "cold_rounds": options.cold_rounds,
         "headline": f"{first}, {COLD_OF[first]}",
-        **{key: head.get(key) for key in ("cold_s", "cold_kept_s", "warm_s", "hot_s", "ratio")},
+        **{key: head.get(key) for key in ("cold_s", "warm_s", "hot_s", "ratio")},
         "scopes": by_mode,
     }
 
 
 async def _mode(bench: Bench, mode: str, options: argparse.Namespace) -> dict[str, Times]:
-    """Scope to rung to seconds. What is compiled anew for each text runs once; the first round of
-    the others is left out, for it fills caches.
+    """Scope to rung to seconds. Rungs take turns; round 0 is hot only and left out, for it fills
+    caches. What has to be compiled anew is measured once.
     """
     sources = changes.vllm_sources()
     found: dict[str, Times] = {}
     for number in range(options.rounds + 1):
         for name, entry in scopes(sources, mode, number).items():
             times = found.setdefault(name, {})
-            if name == "compiled_model_code":
-                if number == 0:
-                    await _timed(bench, name, entry, "warm", times)
-                continue
-            side = bench.side(entry)
-            if side.rung != "cold":
-                await _timed(bench, name, entry, side.rung, times if number else {})
-            if side.rung == "hot" and name == COLD_OF[mode]:
-                await _timed(bench, name, entry, "warm", times if number else {})
-            if number < options.cold_rounds and (name == COLD_OF[mode] or side.rung == "cold"):
-                await _timed(bench, name, entry, "cold", times)
-                if mode == "compiled":
-                    await _timed(bench, name, entry, "cold_kept", times)
+            for rung in _rungs(bench, mode, name, entry, number, options):
+                await _timed(bench, name, entry, rung, times if number else {})
     return found
 
 
+def _rungs(
+    bench: Bench, mode: str, name: str, entry: Entry, number: int, options: argparse.Namespace
+) -> list[str]:
+    """Which rungs a scope takes in a round. One scope's cold starts stand for its mode."""
+    stands = name == COLD_OF[mode]
+    if name == "compiled_model_code":
+        return ["warm"] if number == 1 else []
+    cheapest = bench.side(entry).rung
+    wanted = ["hot"] if cheapest == "hot" else []
+    if 0 < number <= (options.rounds + 1) // 2 and (stands or cheapest == "warm"):
+        wanted.append("warm")
+    if 0 < number <= options.cold_rounds and (stands or cheapest == "cold"):
+        wanted.append("cold")
+    return wanted
+
+
 async def _timed(bench: Bench, name: str, entry: Entry, rung: str, times: Times) -> None:
-    side = bench.side(entry, "cold" if rung == "cold_kept" else rung)
-    plan = msgspec.structs.replace(PLAN, force_rung=side.rung)
+    side = bench.side(entry, rung)
+    plan = msgspec.structs.replace(PLAN, force_rung=rung)
     with nothing_compiled(bench, side) if rung == "cold" else contextlib.nullcontext():
         _, evidence = await bench.run(side, plan)
     if evidence.failure:
         raise RuntimeError(f"{name} on {rung}: {evidence.detail}")
     if evidence.reproof:
         print(name, evidence.reproof, file=sys.stderr, flush=True)
-    taken = rung if rung == "cold_kept" else evidence.rung
-    times.setdefault(taken, []).append(evidence.phases_s["first_tokens"])
+    times.setdefault(evidence.rung, []).append(evidence.phases_s["first_tokens"])
     spent = {k: round(v * 1000) for k, v in evidence.phases_s.items()}
-    print(name, taken, spent, "ms", file=sys.stderr, flush=True)
+    print(name, evidence.rung, spent, "ms", file=sys.stderr, flush=True)
 
 
 def _summary(mode: str, found: dict[str, Times]) -> dict[str, dict[str, object]]:
@@ -139,8 +143,8 @@ def _summary(mode: str, found: dict[str, Times]) -> dict[str, dict[str, object]]
         seconds = {f"{rung}_s": round(median(all_s), 3) for rung, all_s in times.items()}
         counts = {rung: len(all_s) for rung, all_s in times.items()}
         cheapest = next(rung for rung in ("hot", "warm", "cold") if rung in times)
-        cold_s = median(times.get("cold") or stands["cold"])
-        ratio = round(cold_s / median(times[cheapest]), 1)
+        cold = times.get("cold") or stands.get("cold")
+        ratio = round(median(cold) / median(times[cheapest]), 1) if cold else None
         result[name] = {"rung": cheapest, **seconds, "ratio": ratio, "counts": counts}
     return result
 
