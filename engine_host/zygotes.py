@@ -25,6 +25,7 @@ from services.processes import die_with_parent
 _MESSAGE_BYTES = 1 << 18
 FORK_LIMIT_S = 5.0
 START_LIMIT_S = 120.0
+TREE_PLACE = "/engine"  # where a child sees the tree of an engine that keeps compiled code
 
 
 @dataclass(frozen=True)
@@ -123,10 +124,16 @@ class ChildSpec:
         known = KINDS[self.engine]
         own = [*self.libraries.values(), *([self.compiled] if self.compiled else [])]
         folders = sorted({os.path.dirname(path) for path in own})
+        told = {name: getattr(self, name) for name in _TOLD}
+        paths: tuple[str, ...] = (self.tree, self.weights, *folders, *self._own())
+        if known.compiles and not self.exposure.unsafe:
+            # Compiled code names the files it was made from, whichever tree they lie in.
+            told |= {"tree": TREE_PLACE, "moved": ((self.tree, TREE_PLACE),)}
+            paths = paths[1:]
         return {
             "kind": kind,
-            **{name: getattr(self, name) for name in _TOLD},
-            "view": sandbox.view(known.packages, (self.tree, self.weights, *folders, *self._own())),
+            **told,
+            "view": sandbox.view(known.packages, paths),
             "hidden": sandbox.hidden(),
             "search": self._search(),
             "imports": known.imports,

@@ -44,12 +44,19 @@ class Unprotected(Exception):
 class View:
     """The paths a child may see (each at its own place, read-only), and extra device nodes.
 
-    `hidden` folders below them are shown empty, but for paths named further down.
+    `hidden` folders below them are shown empty, but for paths named further down. `moved` paths are
+    shown at another place: pairs of where they are and where they appear.
     """
 
     paths: tuple[str, ...]
     hidden: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def readable(self) -> tuple[str, ...]:
+        """Every path that a child may read, as it sees them."""
+        return (*self.paths, *(place for _, place in self.moved))
 
 
 @dataclass(frozen=True)
@@ -125,6 +132,8 @@ def _build_root(view: View) -> None:
             _cover(path)
         else:
             _bind(path, syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NODEV)
+    for path, place in view.moved:
+        _bind(path, syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NODEV, place)
     for path in view.hidden:
         syscalls.mount_attributes(path, syscalls.MOUNT_ATTR_RDONLY, recursive=False)
     for path in (*_DEVICES, *view.devices):
@@ -146,9 +155,12 @@ def _cover(path: str) -> None:
     syscalls.mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
 
 
-def _bind(path: str, attributes: int) -> None:
-    """Show a path of the old root at its place in the new one. What isn't there is left out."""
-    source = _OLD + path
+def _bind(path: str, attributes: int, place: str = "") -> None:
+    """Show a path of the old root in the new one, at its own place unless another is named.
+
+    What isn't there is left out.
+    """
+    source, path = _OLD + path, place or path
     if os.path.islink(source):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.symlink(os.readlink(source), path)
@@ -209,7 +221,7 @@ def confine_trial(view: View, limits: Limits, *, own_spaces: bool) -> Report:
         _limit(limits)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        readable = (*view.paths, "/proc")
+        readable = (*view.readable, "/proc")
         writable = (*_WRITABLE, *_DEVICES, *view.devices)
         report.layers["landlock"] = landlock.restrict(readable, writable)
         report.layers["seccomp"] = seccomp.supported()

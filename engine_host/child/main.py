@@ -14,7 +14,6 @@ from .channel import Channel
 from .confine import (
     Limits,
     Unprotected,
-    View,
     close_descriptors,
     confine_zygote,
     enter_view,
@@ -54,7 +53,7 @@ def _enter(config: Config, descriptor: int) -> None:
     if config.unsafe:
         os.chdir(tempfile.mkdtemp(prefix="perpetune-unsafe-"))
     else:
-        enter_view(View(config.view, config.hidden, config.devices))
+        enter_view(config.sees())
     close_descriptors({descriptor})
 
 

@@ -39,6 +39,7 @@ class Config:
     weights: str
     view: tuple[str, ...]
     hidden: tuple[str, ...] = ()
+    moved: tuple[tuple[str, str], ...] = ()  # shown elsewhere than they are
     search: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
@@ -57,7 +58,11 @@ class Config:
     def parse(cls, raw: dict[str, Any]) -> Config:
         lists = ("view", "hidden", "search", "devices", "imports", "warm_up", "interpreted")
         given: Any = {k: tuple(v) if k in lists else v for k, v in raw.items()}
+        given["moved"] = tuple((path, place) for path, place in raw.get("moved", ()))
         return cls(**given)
+
+    def sees(self) -> View:
+        return View(self.view, self.hidden, self.devices, self.moved)
 
 
 class Zygote:
@@ -220,8 +225,7 @@ def serve_trial(
     """Confine this process, say hello, and serve the host until it has enough."""
     layers: dict[str, Any] = {}
     if not config.unsafe:
-        view = View(config.view, config.hidden, config.devices)
-        layers = confine_trial(view, limits, own_spaces=own_spaces).layers
+        layers = confine_trial(config.sees(), limits, own_spaces=own_spaces).layers
     channel.send({"hello": layers})
     if config.kind.startswith("spare_"):
         channel.receive()  # `stand_by`: the host is there to time it out

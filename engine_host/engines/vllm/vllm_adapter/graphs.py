@@ -8,6 +8,7 @@ from typing import Any
 
 from torch._dynamo.aot_compile_types import BundledAOTAutogradSerializableCallable
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._inductor import codecache
 from torch._inductor.cpu_vec_isa import VecISA
 from vllm.compilation import decorators
 
@@ -42,8 +43,12 @@ class NotKept(Exception):
 
 @contextmanager
 def only_kept() -> Iterator[None]:
-    """Meanwhile graphs come from vLLM's cache; one that isn't there raises NotKept."""
+    """Meanwhile graphs come from vLLM's cache; one that isn't there raises NotKept.
+
+    Nothing is compiled then, so no headers are prepared for it, which takes seconds.
+    """
     load = decorators._try_load_aot_compiled_fn
+    prepare_header = codecache._precompile_header
 
     def loading(*arguments: Any) -> Any:
         found = load(*arguments)
@@ -52,10 +57,12 @@ def only_kept() -> Iterator[None]:
         return found
 
     setattr(decorators, "_try_load_aot_compiled_fn", loading)  # noqa: B010
+    setattr(codecache, "_precompile_header", lambda header, *_, **__: header)  # noqa: B010
     try:
         yield
     finally:
         setattr(decorators, "_try_load_aot_compiled_fn", load)  # noqa: B010
+        setattr(codecache, "_precompile_header", prepare_header)  # noqa: B010
 
 
 def traced() -> set[Place]:

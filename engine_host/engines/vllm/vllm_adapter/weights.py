@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+from . import environment
+
+environment.prepare()
+
+import torch  # noqa: E402 (it reads the environment when it is first imported)
 
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
