@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from engine_host import processes
 from engine_host.bandwidth import Bandwidth
 from engine_host.block import Quiet
 from engine_host.cold import ColdMeasurement
@@ -55,7 +56,7 @@ class Host:
         self._home, self._blobs, self._on_built = home, blobs, on_built
         self._quiet = quiet or Quiet()
         self._exposure = exposure or Exposure()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._thread = ThreadPoolExecutor(1, "measuring", processes.sleep_precisely)
         self._bandwidth = Bandwidth()
         self._stopping = threading.Event()
         self._residency: dict[str, Residency] = {}

@@ -18,6 +18,7 @@ from typing import Literal
 from engine_host import processes
 from engine_host.block import Place, Quiet, Serving, Slice, Used, block_sample, run_block, serve
 from engine_host.errors import TrialFailedError
+from engine_host.processes import Usage
 from engine_host.trial_process import TrialProcess
 from protos.trial import BlockSample, PairScript, RequestSample
 
@@ -148,9 +149,9 @@ class _Lane:
         except TrialFailedError as error:
             raise SideFailedError(self.side, error) from error
 
-    def look(self) -> None:
+    def look(self, now: Usage | None = None) -> None:
         """Note what the side used since it was stopped, when it should have used nothing."""
-        now = self._process.usage()
+        now = now or self._process.usage()
         self.idle_cpu_ns += max(0, now.cpu_ns - self._seen.cpu_ns)
         self._seen = now
 
@@ -167,7 +168,7 @@ class _Lane:
         return self.serving.open and self.serving.tokens < goal
 
     def run_slice(self, slice_: Slice) -> None:
-        self.look()
+        self.look(self._process.usage_when_still())
         before_ns, before = time.monotonic_ns(), self.serving.tokens
         try:
             self._stopped_ns = self.serving.run_slice(self._stopped_ns, slice_)
@@ -175,7 +176,7 @@ class _Lane:
             raise SideFailedError(self.side, error) from error
         finally:
             self._stand_still()
-        used = self._process.usage()
+        used = self._process.usage_when_still()
         self._turns_ns[-1] += self._stopped_ns - before_ns
         self._turns_tokens[-1] += self.serving.tokens - before
         self._cpu_ns += max(0, used.cpu_ns - self._seen.cpu_ns)

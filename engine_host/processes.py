@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
 # Between two looks: a thread needs a core, maybe this one, to take its stop signal.
-YIELD_S = 0.0001
+YIELD_S = 0.00002
 
 
 @dataclass(frozen=True)
@@ -24,69 +26,94 @@ class Usage:
     waited_ns: int
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """A tree that was sent the stop signal; `still` if all of it was then seen to stand still.
+
+    `threads` are folders of `/proc`, complete only for a tree that stands still.
+    """
+
+    pids: list[int]
+    threads: list[str]
+    still: bool
+
+
+def sleep_precisely() -> None:
+    """Let this thread's short sleeps end on time; elsewhere they take a little longer."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{threading.get_native_id()}/timerslack_ns").write_text("1")
+
+
 def tree(pid: int, at_most: int | None = None) -> list[int]:
     """`pid` and all its living descendants (or only the first `at_most` found)."""
     found: list[int] = []
     queue = [pid]
     while queue and (at_most is None or len(found) < at_most):
         current = queue.pop()
-        try:
-            tasks = os.listdir(f"/proc/{current}/task")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found.append(current)
-        for task in tasks:
-            text = _read(f"/proc/{current}/task/{task}/children")
-            queue += [int(child) for child in text.split()]
+        threads = _threads(current)
+        if threads:
+            found.append(current)
+        for thread in threads:
+            queue += [int(child) for child in _read(f"{thread}/children").split()]
     return found
 
 
-def halt(pids: list[int]) -> None:
+def halt(pids: Sequence[int]) -> None:
     """Send the stop signal to each; who is new since the census is left to `freeze`."""
     for pid in pids:
         _signal(pid, signal.SIGSTOP)
 
 
-def freeze(pid: int, halted: Sequence[int] = (), within_s: float = 1.0) -> list[int]:
-    """Stop the whole tree and see that it stands still. Returns who was stopped.
+def freeze(pid: int, halted: Sequence[int] = (), within_s: float = 1.0) -> Stopped:
+    """Stop the whole tree and see that it stands still.
 
-    Repeats until a census finds nobody new; `halted` were sent the signal a moment ago and need no
-    second one. Who was found to outrun it is told by `stands_still`.
+    `halted` were sent the signal a moment ago. Only who stands still can't hide anybody, so a
+    census counts when everyone it finds had been seen to stand still before it began.
     """
-    stopped: set[int] = set(halted)
+    known = list(halted)
+    if not known:
+        known = tree(pid)
+        halt(known)
     deadline_s = time.monotonic() + within_s
     while True:
-        members = tree(pid)
-        for process in members:
-            if process not in stopped:
-                _signal(process, signal.SIGSTOP)
-        if stopped.issuperset(members) and all(_stands_still(p) for p in members):
-            return sorted(stopped)
-        stopped.update(members)
+        threads = _stopped_threads(known)
+        if threads is not None:
+            members = tree(pid)
+            newcomers = [process for process in members if process not in known]
+            if not newcomers:
+                return Stopped(members, threads, still=True)
+            halt(newcomers)
+            known += newcomers
         if time.monotonic() > deadline_s:
-            return sorted(stopped)
+            halt(members := tree(pid))
+            return Stopped(members, [], still=False)
         time.sleep(YIELD_S)
 
 
 def thaw(pid: int) -> None:
-    """Let the whole tree run again, children first, so that none misses its parent's news."""
-    for process in reversed(tree(pid)):
+    """Let the whole tree run again."""
+    wake(tree(pid))
+
+
+def wake(pids: Sequence[int]) -> None:
+    """Let these run again, children first, so that none misses its parent's news."""
+    for process in reversed(pids):
         _signal(process, signal.SIGCONT)
 
 
-def usage(pids: list[int]) -> Usage:
+def usage(pids: Sequence[int]) -> Usage:
     """Processor time and run-queue wait of these processes' threads so far."""
+    return usage_of([thread for pid in pids for thread in _threads(pid)])
+
+
+def usage_of(threads: Sequence[str]) -> Usage:
+    """The same of these threads."""
     cpu_ns = waited_ns = 0
-    for pid in pids:
-        try:
-            tasks = os.listdir(f"/proc/{pid}/task")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for task in tasks:
-            numbers = _read(f"/proc/{pid}/task/{task}/schedstat").split()
-            if len(numbers) >= 2:
-                cpu_ns += int(numbers[0])
-                waited_ns += int(numbers[1])
+    for thread in threads:
+        numbers = _read(f"{thread}/schedstat").split()
+        if len(numbers) >= 2:
+            cpu_ns += int(numbers[0])
+            waited_ns += int(numbers[1])
     return Usage(cpu_ns, waited_ns)
 
 
@@ -102,30 +129,36 @@ def resident_bytes(pids: list[int]) -> int:
 
 def steal_ns() -> int:
     """Time the hypervisor took from this machine since it started, all cores."""
-    fields = _read("/proc/stat").split("\n", 1)[0].split()
+    fields = _read("/proc/stat").split(b"\n", 1)[0].split()
     return int(fields[8]) * _TICK_NS if len(fields) > 8 else 0
 
 
 def alive(pid: int) -> bool:
     """Whether the process exists and isn't a zombie."""
-    text = _read(f"/proc/{pid}/stat")
-    return bool(text) and text.rpartition(")")[2].split()[0] not in ("Z", "X")
+    return _state(f"/proc/{pid}/stat") not in (b"", b"Z", b"X")
 
 
-def stands_still(pids: list[int], pid: int) -> bool:
-    """Whether the tree of `pid` holds nobody but `pids`, and each of its threads is stopped."""
-    members = tree(pid)
-    return set(pids).issuperset(members) and all(_stands_still(p) for p in members)
+def _stopped_threads(pids: Sequence[int]) -> list[str] | None:
+    """Their threads, each stopped or dead; None: one runs. A stop signal takes effect late."""
+    found: list[str] = []
+    for pid in pids:
+        for thread in _threads(pid):
+            if _state(f"{thread}/stat") not in b"TtZX":
+                return None
+            found.append(thread)
+    return found
 
 
-def _stands_still(pid: int) -> bool:
-    """Whether every thread is stopped or dead: a stop signal takes effect a little later."""
+def _threads(pid: int) -> list[str]:
     try:
-        tasks = os.listdir(f"/proc/{pid}/task")
+        return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
-        return True
-    states = [_read(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split() for task in tasks]
-    return all(not state or state[0] in "TtZX" for state in states)
+        return []
+
+
+def _state(stat: str) -> bytes:
+    """One letter; nothing for who is gone."""
+    return _read(stat).rpartition(b")")[2][1:2]
 
 
 def kill(pid: int, within_s: float = 5.0) -> bool:
@@ -146,9 +179,15 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def _read(path: str) -> str:
+def _read(path: str) -> bytes:
+    """A small file of `/proc`, in one read; nothing for who is gone or isn't ours to see."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return ""
+        return b""
+    try:
+        return os.read(file, 1 << 16)
+    except ProcessLookupError:
+        return b""
+    finally:
+        os.close(file)

@@ -40,6 +40,7 @@ class TrialProcess:
         self._how_it_ended = how_it_ended
         self._members: list[int] = []
         self._halted: list[int] = []  # stopped by `halt`, not seen to stand still yet
+        self._stopped: processes.Stopped | None = None  # None: may run
         self._watched_ns = 0
 
     def ask(self, op: str, phase: str, limit_s: float, **arguments: Any) -> Any:
@@ -100,7 +101,8 @@ class TrialProcess:
         processes.halt(self._halted)
 
     def freeze(self) -> None:
-        self._members, self._halted = processes.freeze(self.pid, self._halted), []
+        self._stopped, self._halted = processes.freeze(self.pid, self._halted), []
+        self._members = self._stopped.pids
 
     def stand_still(self, phase: str) -> None:
         """`freeze`, and see that it worked: a tree that outruns its census can't be compared.
@@ -108,16 +110,25 @@ class TrialProcess:
         Raises TrialFailedError.
         """
         self.freeze()
-        if not processes.stands_still(self._members, self.pid):
+        if self._stopped is None or not self._stopped.still:
             raise TrialFailedError(phase, "starts processes faster than they can be stopped")
 
     def thaw(self) -> None:
-        self._halted = []
-        processes.thaw(self.pid)
+        stopped, self._halted, self._stopped = self._stopped, [], None
+        if stopped is not None and stopped.still:
+            processes.wake(stopped.pids)
+        else:
+            processes.thaw(self.pid)
 
     def usage(self) -> processes.Usage:
-        """Processor time and run-queue wait so far, of the processes of the last census."""
+        """Processor time and run-queue wait of the whole tree so far."""
         return processes.usage(processes.tree(self.pid))
+
+    def usage_when_still(self) -> processes.Usage:
+        """The same, of the threads that were seen to stand still: between two slices."""
+        if self._stopped is None or not self._stopped.still:
+            return self.usage()
+        return processes.usage_of(self._stopped.threads)
 
     def alive(self) -> bool:
         return processes.alive(self.pid)

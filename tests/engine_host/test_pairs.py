@@ -50,6 +50,9 @@ class Player:
         self.cpu_ns += 1_000_000
         return pairs.time.monotonic_ns(), self.frames.popleft()
 
+    def usage_when_still(self) -> Usage:
+        return self.usage()
+
     def usage(self) -> Usage:
         if not self.running:
             self.cpu_ns += self.idle_cpu_ns

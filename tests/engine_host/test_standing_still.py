@@ -34,15 +34,35 @@ def parent() -> Iterator[int]:
 
 
 def test_a_frozen_tree_stands_still(parent: int) -> None:
-    assert processes.stands_still(processes.freeze(parent), parent)
+    stopped = processes.freeze(parent)
+    assert stopped.still
+    assert stopped.pids[0] == parent
+    assert len(stopped.pids) == len(stopped.threads) == 2
 
 
-def test_a_child_that_no_census_met_is_noticed(parent: int) -> None:
-    processes.freeze(parent)
-    assert not processes.stands_still([parent], parent)
+def test_a_child_that_was_not_sent_the_signal_is_found_and_stopped(parent: int) -> None:
+    processes.halt([parent])
+    stopped = processes.freeze(parent, halted=[parent])
+    assert stopped.still
+    assert len(stopped.pids) == 2
 
 
-def test_a_tree_that_runs_does_not_stand_still(parent: int) -> None:
-    members = processes.freeze(parent)
-    processes.thaw(parent)
-    assert not processes.stands_still(members, parent)
+def test_a_tree_that_can_not_be_stopped_does_not_stand_still(
+    parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signals that never arrive stand for processes that are started faster than stopped."""
+    monkeypatch.setattr(processes, "halt", lambda pids: None)
+    assert not processes.freeze(parent, within_s=0.05).still
+
+
+def test_a_stopped_tree_is_counted_by_its_threads_as_by_its_processes(parent: int) -> None:
+    stopped = processes.freeze(parent)
+    assert processes.usage_of(stopped.threads) == processes.usage(stopped.pids)
+
+
+def test_a_tree_that_was_woken_is_not_taken_for_still(
+    parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes.wake(processes.freeze(parent).pids)
+    monkeypatch.setattr(processes, "halt", lambda pids: None)
+    assert not processes.freeze(parent, within_s=0.05).still
