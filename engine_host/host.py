@@ -56,7 +56,7 @@ class Host:
         self._home, self._blobs, self._on_built = home, blobs, on_built
         self._quiet = quiet or Quiet()
         self._exposure = exposure or Exposure()
-        self._thread = ThreadPoolExecutor(1, "measuring", processes.sleep_precisely)
+        self._thread = ThreadPoolExecutor(1, "measuring", processes.wake_promptly)
         self._bandwidth = Bandwidth()
         self._stopping = threading.Event()
         self._residency: dict[str, Residency] = {}

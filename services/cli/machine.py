@@ -45,6 +45,7 @@ def findings(runs: Path, home: Path) -> list[Finding]:
     looks: tuple[Callable[[], Iterator[Finding]], ...] = (
         _python,
         _cores,
+        _priority,
         _isa,
         _memory,
         lambda: _disk(runs, home),
@@ -82,6 +83,21 @@ def _cores() -> Iterator[Finding]:
         )
     else:
         yield Finding("cores", "ok", f"{usable} usable of {os.cpu_count()}")
+
+
+def _priority() -> Iterator[Finding]:
+    """Whether who measures may run ahead of the engines it stops."""
+    set_priority = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
+    done = subprocess.run([sys.executable, "-c", set_priority], capture_output=True, check=False)
+    if done.returncode == 0:
+        yield Finding("priority", "ok", "real-time for who measures")
+    else:
+        yield Finding(
+            "priority",
+            "note",
+            "no real-time priority for who measures: turns are noisier, trials take longer",
+            "give it CAP_SYS_NICE (in a container: --cap-add SYS_NICE)",
+        )
 
 
 def _isa() -> Iterator[Finding]:
