@@ -106,7 +106,7 @@ class Scheduler(Actor):
 
     @on_command(OpenCampaign)
     async def open(self, command: OpenCampaign, delivery: Delivery) -> None:
-        state = await self.book.current()
+        state = await self.book.up_to_date()
         if command.campaign in state.campaigns or command.campaign in state.turned_away:
             self.log.warning("opened before", campaign=command.campaign)
             return
@@ -118,7 +118,7 @@ class Scheduler(Actor):
 
     @on_command(StopCampaign)
     async def pause(self, command: StopCampaign, delivery: Delivery) -> None:
-        campaign = (await self.book.current()).campaigns.get(command.campaign)
+        campaign = (await self.book.up_to_date()).campaigns.get(command.campaign)
         if campaign is None or campaign.since_s is None:
             self.log.warning("nothing to stop", campaign=command.campaign)
             return
@@ -128,7 +128,7 @@ class Scheduler(Actor):
 
     @on_command(ResumeCampaign)
     async def resume(self, command: ResumeCampaign, delivery: Delivery) -> None:
-        campaign = (await self.book.current()).campaigns.get(command.campaign)
+        campaign = (await self.book.up_to_date()).campaigns.get(command.campaign)
         if campaign is None or over(campaign):
             self.log.warning("nothing to resume", campaign=command.campaign)
             return
@@ -139,7 +139,7 @@ class Scheduler(Actor):
 
     @on_command(SubmitCandidate)
     async def submit(self, command: SubmitCandidate, delivery: Delivery) -> None:
-        state, candidate = await self.book.current(), command.candidate
+        state, candidate = await self.book.up_to_date(), command.candidate
         reason = refusal(state, candidate, self.clock.now_s())
         if reason is None:
             await self.book.append("candidate", candidate.id, e.CandidateAdmitted(candidate))

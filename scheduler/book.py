@@ -58,6 +58,14 @@ class Book:
             await self._grown.wait_for(self.is_current)
         return self.state
 
+    async def up_to_date(self) -> State:
+        """The state once it holds all that was stored before this call.
+
+        Who sends a command may have read an event that isn't folded here yet. Raises TroubleError.
+        """
+        self._barrier = max(self._barrier, await self._ledger.head())
+        return await self.current()
+
     async def append(self, entity: str, id: str, event: e.Event, expect: int | None = None) -> None:
         """Write an event; without `expect`, behind whatever the entity has now.
 
