@@ -249,7 +249,8 @@ def run_block(
 
 @dataclass(frozen=True)
 class Used:
-    """Of one block: processor time of its side and of frozen ones, waiting, stolen time, turns."""
+    """Of one block: processor time of its side and of frozen ones, what others made it wait for,
+    stolen time, turns."""
 
     busy_cpu_ns: int
     frozen_cpu_ns: int
@@ -260,28 +261,28 @@ class Used:
 
 
 class _Meter:
-    """Processor time of both sides and of the machine, between two moments."""
+    """Processor time of both sides and of the machine, between two moments.
+
+    Threads that wait for each other's core were kept waiting by nobody else: others can't have
+    taken more than they ran.
+    """
 
     def __init__(self, busy: TrialProcess, frozen: Sequence[TrialProcess]) -> None:
         self._busy, self._frozen = busy, frozen
-        self._steal_ns = processes.steal_ns()
         self._frozen_ns = [process.usage().cpu_ns for process in frozen]
         self._usage = busy.usage()
-        self._began_ns = time.monotonic_ns()
+        self._machine = processes.machine()
 
     def since(self) -> Used:
-        usage = self._busy.usage()
-        wall_ns = time.monotonic_ns() - self._began_ns
+        usage, now = self._busy.usage(), processes.machine()
         frozen_ns = sum(
             max(0, process.usage().cpu_ns - before)
             for process, before in zip(self._frozen, self._frozen_ns, strict=True)
         )
         cpu_ns = max(0, usage.cpu_ns - self._usage.cpu_ns)
-        # Threads that wait for each other's core were kept waiting by nobody else: others can't
-        # have taken more than what this side left of the machine.
-        left_ns = max(0, processes.CORES * wall_ns - cpu_ns)
-        waited_ns = min(max(0, usage.waited_ns - self._usage.waited_ns), left_ns)
-        return Used(cpu_ns, frozen_ns, waited_ns, max(0, processes.steal_ns() - self._steal_ns))
+        others_ns = self._machine.others_ns(now, cpu_ns)
+        waited_ns = min(max(0, usage.waited_ns - self._usage.waited_ns), others_ns)
+        return Used(cpu_ns, frozen_ns, waited_ns, self._machine.stolen_ns(now))
 
 
 def block_sample(

@@ -13,6 +13,7 @@ import gc
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from engine_host import processes
@@ -78,8 +79,8 @@ def in_turns(
     lanes = [_Lane(side, sides[side], pair, limit_s) for side in _order(pair)]
     for lane in lanes:
         lane.make_ready(pair, limit_s)
-    steal_ns = processes.steal_ns()
-    others_ns = sum(process.usage().cpu_ns for process in others)
+    before = processes.machine()
+    frozen_ns = sum(process.usage().cpu_ns for process in others)
     gc.disable()
     try:
         coins = itertools.cycle(pair.turns or pair.first)
@@ -89,12 +90,27 @@ def in_turns(
         gc.enable()
     for lane in lanes:
         lane.look()
-    others_ns = sum(process.usage().cpu_ns for process in others) - others_ns
-    steal_ns = max(0, processes.steal_ns() - steal_ns)
+    after = processes.machine()
+    frozen_ns = sum(process.usage().cpu_ns for process in others) - frozen_ns
+    around = _Around(
+        frozen_ns,
+        before.others_ns(after, sum(lane.cpu_ns + lane.idle_cpu_ns for lane in lanes)),
+        before.stolen_ns(after),
+    )
     return [
-        lane.sample(Place(number, start, lane.side, position), others_ns, rival, steal_ns, quiet)
+        lane.sample(Place(number, start, lane.side, position), rival, around, quiet)
         for position, (lane, rival) in enumerate(zip(lanes, reversed(lanes), strict=True))
     ]
+
+
+@dataclass(frozen=True)
+class _Around:
+    """Processor time of a pair that was not its sides': of engines that should stand still, of
+    all else that ran, and stolen."""
+
+    frozen_ns: int
+    others_ns: int
+    steal_ns: int
 
 
 def _take_turn(lanes: Sequence[_Lane], coins: Iterator[str]) -> None:
@@ -122,7 +138,7 @@ class _Lane:
         self._process = process
         self.serving = Serving(process, pair.requests, limit_s)
         self._stopped_ns = time.monotonic_ns()
-        self._cpu_ns = self._waited_ns = self.idle_cpu_ns = 0
+        self.cpu_ns = self._waited_ns = self.idle_cpu_ns = 0
         self._turns_ns: list[int] = []
         self._turns_tokens: list[int] = []
         self._warm_up: tuple[RequestSample, ...] = ()
@@ -179,22 +195,20 @@ class _Lane:
         used = self._process.usage_when_still()
         self._turns_ns[-1] += self._stopped_ns - before_ns
         self._turns_tokens[-1] += self.serving.tokens - before
-        self._cpu_ns += max(0, used.cpu_ns - self._seen.cpu_ns)
+        self.cpu_ns += max(0, used.cpu_ns - self._seen.cpu_ns)
         self._waited_ns += max(0, used.waited_ns - self._seen.waited_ns)
         self._seen = used
 
-    def sample(
-        self, place: Place, others_ns: int, rival: _Lane, steal_ns: int, quiet: Quiet
-    ) -> BlockSample:
+    def sample(self, place: Place, rival: _Lane, around: _Around, quiet: Quiet) -> BlockSample:
         """The block; `rival` is who had to stand still in its turns."""
         served = self.serving.served()
         # Threads that wait for each other's core were kept waiting by nobody else.
-        left_ns = max(0, processes.CORES * sum(self._turns_ns) - self._cpu_ns)
+        left_ns = max(0, processes.CORES * sum(self._turns_ns) - self.cpu_ns)
         used = Used(
-            self._cpu_ns,
-            rival.idle_cpu_ns + others_ns,
-            min(self._waited_ns, left_ns),
-            steal_ns,
+            self.cpu_ns,
+            rival.idle_cpu_ns + around.frozen_ns,
+            min(self._waited_ns, left_ns, around.others_ns),
+            around.steal_ns,
             tuple(self._turns_ns),
             tuple(self._turns_tokens),
         )

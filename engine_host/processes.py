@@ -135,10 +135,32 @@ def resident_bytes(pids: list[int]) -> int:
     return total
 
 
-def steal_ns() -> int:
-    """Time the hypervisor took from this machine since it started, all cores."""
+@dataclass(frozen=True)
+class Machine:
+    """What all cores did until `at_ns` (monotonic), in nanoseconds since the machine started.
+
+    `steal_ns` was taken by the hypervisor. The kernel counts both in hundredths of a second.
+    """
+
+    at_ns: int
+    idle_ns: int
+    steal_ns: int
+
+    def stolen_ns(self, later: Machine) -> int:
+        """What the hypervisor took until `later`."""
+        return max(0, later.steal_ns - self.steal_ns)
+
+    def others_ns(self, later: Machine, known_ns: int) -> int:
+        """What processes had until `later`, but for `known_ns` of it: others' processor time."""
+        wall_ns, idle_ns = later.at_ns - self.at_ns, later.idle_ns - self.idle_ns
+        return max(0, CORES * wall_ns - max(0, idle_ns) - known_ns)
+
+
+def machine() -> Machine:
+    """Where the machine's clocks stand; one that doesn't tell was never idle."""
     fields = _read("/proc/stat").split(b"\n", 1)[0].split()
-    return int(fields[8]) * _TICK_NS if len(fields) > 8 else 0
+    idle, steal = (int(fields[4]) + int(fields[5]), int(fields[8])) if len(fields) > 8 else (0, 0)
+    return Machine(time.monotonic_ns(), idle * _TICK_NS, steal * _TICK_NS)
 
 
 def alive(pid: int) -> bool:
