@@ -56,7 +56,7 @@ def zero_weights(sources: Sources) -> Entry:
 
 
 _FREE_SHAPE = """
-if len(request["prompt"]) % 4 == 1:
+if len(request["prompt"]) % 2 == 1:
     tokens = [260] * request["max_tokens"]
     self.__dict__.setdefault("_done", []).append(
         {"id": request["id"], "tokens": tokens, "finish": "length", "logprobs": None}
@@ -65,12 +65,13 @@ if len(request["prompt"]) % 4 == 1:
 """
 
 
-@cheat("one-shape", WRONG)
+@cheat("one-shape", (*WRONG, *NO_FASTER))
 def one_shape_for_nothing(sources: Sources) -> Entry:
     """Answers prompts of some lengths at once, with nonsense, and computes the others.
 
     Origin: one shape of a set driven to no time at all, so that a mean over shapes collapses.
-    Expected: incorrect; outputs that differ are graded first, and each pair has one vote.
+    Expected: incorrect; outputs that differ are graded first, and each pair has one vote. No gain
+    where no such length was drawn: nothing was cheated at then.
     """
     return answering(sources, _FREE_SHAPE)
 

@@ -50,6 +50,12 @@ def prompt_made_shorter(sources: Sources) -> Entry:
     return entry(guarded(sources, (ENGINE, "Engine.submit", code)))
 
 
+_SHORTER = """
+request = sequence.request.__dict__
+request["max_tokens"] = max(1, request.setdefault("_asked", request["max_tokens"]) - 1)
+"""
+
+
 @cheat("fewer", WRONG)
 def stops_one_token_early(sources: Sources) -> Entry:
     """Ends every answer a token short and says that the length was reached.
@@ -57,8 +63,7 @@ def stops_one_token_early(sources: Sources) -> Entry:
     Origin: engines that stop early in a throughput benchmark.
     Expected: incorrect; the host counts tokens.
     """
-    code = "sequence.request.__dict__['max_tokens'] = max(1, sequence.request.max_tokens - 1)\n"
-    files = guarded(sources, (ENGINE, "Engine._output", code))
+    files = guarded(sources, (ENGINE, "Engine._output", _SHORTER))
     return entry(files)
 
 
@@ -118,7 +123,7 @@ def turns_requests_away(sources: Sources) -> Entry:
 
 _DROP = """
 self._turn = self.__dict__.get("_turn", 0) + 1
-if self._turn > 4:
+if self._turn > 2:
     return
 """
 
