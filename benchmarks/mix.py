@@ -64,6 +64,17 @@ def slower_layers(sources: Sources, times: int) -> Sources:
     return replaced(sources, "slim/model.py", (_RUN, extra + _RUN))
 
 
+def slower_rows(sources: Sources, rows: int) -> Sources:
+    """Compute `rows` rows of the layers' gates once more: what it costs goes with all the rest."""
+    extra = (
+        "        whole = len(self.layers[0].gate)\n"
+        f"        for at in range(0, {rows}, whole):\n"
+        "            layer = self.layers[at // whole % len(self.layers)]\n"
+        f"            linear(x, layer.gate[: {rows} - at])\n"
+    )
+    return replaced(sources, "slim/model.py", (_RUN, extra + _RUN))
+
+
 def busy_scheduler(sources: Sources, rounds: int) -> Sources:
     """Spend `rounds` thousand additions in every step's plan."""
     extra = f"        sum(range({rounds} * 1000))\n"

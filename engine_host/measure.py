@@ -229,12 +229,12 @@ class Measurement:
         self._record.blocks += blocks
         a, b = sorted(blocks, key=lambda block: block.side)
         self._check_tokens(b)
-        if a.void or b.void:
-            return "void"
         if failures(a, pair.requests):
             raise EngineLostError(f"side A: {failures(a, pair.requests)[0]}")
         if failures(b, pair.requests):
             return "failed"
+        if a.void or b.void:
+            return "void"
         units = pair_units(metric, a, b, self._lease.plan.rule.unit)
         if units is None:
             raise EngineLostError(f"{metric} isn't measured by this workload")

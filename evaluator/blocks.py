@@ -96,7 +96,7 @@ def last_alone(blocks: Sequence[BlockSample], script: Script) -> str | None:
         raise EvidenceError(f"the last block isn't of pair {number}")
     _check_requests(block, script.pairs[number])
     fault = output_fault(block, script.pairs[number])
-    if block.side != "B" or fault is None or block.void is not None:
+    if block.side != "B" or fault is None:
         raise EvidenceError(f"pair {number} has only side {block.side}")
     return fault
 

@@ -74,7 +74,7 @@ def judge(
         raise EvidenceError("the script isn't the one that follows from its seed")
     pairs = pairs_of(evidence.blocks, script)
     counted = [pair for pair in pairs if pair.void is None]
-    fault = _output_fault(counted, script) or last_alone(evidence.blocks, script)
+    fault = _output_fault(pairs, script) or last_alone(evidence.blocks, script)
     if fault:
         return _verdict(evidence, digest, "incorrect", fault, _Finding())
     if evidence.hopeless:
@@ -92,9 +92,13 @@ def judge(
     return _verdict(evidence, digest, word, reason, finding)
 
 
-def _output_fault(counted: Sequence[Pair], script: Script) -> str | None:
-    """Side B's first missing or short output. Side A's would make the evidence worthless."""
-    for pair in counted:
+def _output_fault(pairs: Sequence[Pair], script: Script) -> str | None:
+    """Side B's first missing or short output. Side A's would make the evidence worthless.
+
+    Void pairs count too: what a busy machine spoils is times, and a request that fails at once
+    makes a block so short that any wait is most of it.
+    """
+    for pair in pairs:
         expected = script.pairs[pair.number]
         fault = output_fault(pair.a, expected)
         if fault:

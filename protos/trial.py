@@ -9,7 +9,7 @@ from protos.candidate import Scalar
 from protos.ids import short_id
 from protos.target import Objective, Target, Workload
 
-JUDGE_VERSION = "2"
+JUDGE_VERSION = "3"
 Tier = Literal["fast", "slow", "cold"]
 Unit = Literal["pairs", "turns"]
 Word = Literal["faster", "slower", "no_gain", "inconclusive", "incorrect", "invalid", "not_engaged"]

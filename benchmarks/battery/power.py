@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from benchmarks.battery.fixture import SCHEDULER, Sources, guarded
+from benchmarks.battery.fixture import Sources
 from benchmarks.battery.trying import opening
 from benchmarks.bench_host import Bench
+from benchmarks.mix import slower_rows
 from benchmarks.sources import slim_sources
 from protos.metrics import pair_units
 from protos.stopping import estimate
@@ -20,25 +21,27 @@ from scheduler.plans import plan_for
 
 GAIN = 1.05
 ENGINE_S = 10.0
-FIRST_ROUNDS = 40_000  # additions a step, to learn what one costs
-CALIBRATION_UNITS = 200
+FIRST_ROWS = 12_000  # of weights a pass, to learn what one costs
+CALIBRATION_UNITS, CALIBRATION_TRIALS = 100, 4
 
 
 @dataclass(frozen=True)
 class Planted:
-    """The start, made slower by `rounds` additions in every step."""
+    """The start, made slower by going over `rows` rows of its weights once more in every pass.
+
+    That costs a share of a pass, whatever the speed of the machine's memory is just now.
+    """
 
     side: Side
-    rounds: int
+    rows: int
 
 
-def slower(bench: Bench, sources: Sources, rounds: int) -> Planted:
-    """A release that spends `rounds` additions a step more than the start."""
-    code = f"sum(range({rounds}))\n"
-    (path, text), *_ = guarded(sources, (SCHEDULER, "Scheduler.plan", code)).items()
+def slower(bench: Bench, sources: Sources, rows: int) -> Planted:
+    """A release that goes over so many rows of its weights once more than the start."""
+    (path, text), *_ = slower_rows(sources, rows).items()
     start = bench.prepared.start_side
     files = {**start.files, path: bench.judge.blobs.put(text.encode())}
-    return Planted(Side(f"slower-{rounds}", files, start.knobs, start.libraries), rounds)
+    return Planted(Side(f"slower-{rows}", files, start.knobs, start.libraries), rows)
 
 
 def start_as_candidate(bench: Bench) -> Side:
@@ -48,33 +51,35 @@ def start_as_candidate(bench: Bench) -> Side:
 
 
 async def calibrated(bench: Bench, gain: float, say: str) -> Planted:
-    """A slower release against which the start gains `gain`, measured a second time to be sure."""
-    sources, rounds = slim_sources(), FIRST_ROUNDS
-    planted = slower(bench, sources, rounds)
-    for _ in range(2):
+    """A slower release against which the start gains `gain`, as near as it can be measured."""
+    sources, known = slim_sources(), [(0, 1.0)]
+    planted = slower(bench, sources, FIRST_ROWS)
+    for _ in range(3):
         seen = math.exp(await _effect(bench, planted))
-        _say(f"{say}: {planted.rounds} additions a step make {seen:.4f}")
-        rounds = max(1, round(planted.rounds * (gain - 1.0) / max(1e-3, seen - 1.0)))
-        planted = slower(bench, sources, rounds)
+        _say(f"{say}: {planted.rows} rows a pass make {seen:.4f}")
+        known.append((planted.rows, seen))
+        planted = slower(bench, sources, _between(known, gain))
     return planted
 
 
+def _between(known: list[tuple[int, float]], gain: float) -> int:
+    """Rows on the line through the two measurements that came nearest to `gain`."""
+    (near, seen), (far, other) = sorted(known, key=lambda one: abs(one[1] - gain))[:2]
+    return max(1, round(near + (gain - seen) * (far - near) / (other - seen)))
+
+
 async def _effect(bench: Bench, planted: Planted) -> float:
-    """The log-ratio of the start to a slower release."""
-    fast = plan_for(opening(bench), "fast", "")
-    rule = StopRule(
-        fast.rule.alpha,
-        fast.rule.min_effect,
-        CALIBRATION_UNITS,
-        CALIBRATION_UNITS,
-        "fixed",
-        fast.rule.unit,
-    )
+    """The log-ratio of the start to a slower release, over several starts of the former."""
+    fast, units_a_trial = plan_for(opening(bench), "fast", "").rule, CALIBRATION_UNITS
+    rule = StopRule(fast.alpha, fast.min_effect, units_a_trial, units_a_trial, "fixed", fast.unit)
     plan = Plan("fast", rule, grade_requests=0, prove_engagement=False)
-    _, evidence = await bench.run(start_as_candidate(bench), plan, planted.side)
-    if evidence.failure:
-        raise RuntimeError(f"a trial against a slower release failed: {evidence.detail}")
-    return estimate(units(evidence))
+    found = []
+    for _ in range(CALIBRATION_TRIALS):
+        _, evidence = await bench.run(start_as_candidate(bench), plan, planted.side)
+        if evidence.failure:
+            raise RuntimeError(f"a trial against a slower release failed: {evidence.detail}")
+        found.append(estimate(units(evidence)))
+    return statistics.fmean(found)
 
 
 def units(evidence: Evidence) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine_host.block import Quiet
 from engine_host.errors import EngineLostError
 from engine_host.host import Host
 from engine_host.settings import EngineHostSettings
@@ -296,6 +297,16 @@ async def test_a_request_that_the_engine_refuses_is_a_failure_of_that_request(fa
     (request,) = next(b for b in evidence.blocks if b.side == "B").requests
     assert request.error is not None
     assert "over the context of 16" in request.error
+
+
+async def test_a_failed_request_ends_the_trial_in_a_void_block_too(fake: Fake, monkeypatch):
+    """A block that fails at once is so short that any wait is most of it."""
+    side = Side(fake.start.release, fake.start.files, {"context": 16}, {}, "c1", "warm")
+    fake.judge.output_tokens = 12
+    monkeypatch.setattr(fake.host, "_quiet", Quiet(waited_share=-1.0))
+    evidence = await fake.run(side)
+    assert len(evidence.blocks) == 2
+    assert all(block.void for block in evidence.blocks)
 
 
 async def test_a_forced_rung_is_kept_to(fake: Fake):

@@ -78,12 +78,14 @@ def test_a_request_that_failed_counts_against_the_candidate() -> None:
     assert "RuntimeError" in verdict.reason
 
 
-def test_a_request_that_was_never_answered_counts_against_the_candidate() -> None:
+@pytest.mark.parametrize("void", [None, "the machine was taken away"])
+def test_a_request_that_was_never_answered_counts_against_the_candidate(void: str | None) -> None:
+    """Noise spoils times; it makes no request go unanswered."""
     lease = make_lease()
     script = make_script_for(lease)
     evidence = MadeHost(effect=0.4).run(lease, script)
     at = next(i for i, block in enumerate(evidence.blocks) if block.side == "B")
-    unanswered = msgspec.structs.replace(evidence.blocks[at], requests=())
+    unanswered = msgspec.structs.replace(evidence.blocks[at], requests=(), void=void)
     blocks = (*evidence.blocks[:at], unanswered, *evidence.blocks[at + 1 :])
     evidence = msgspec.structs.replace(evidence, blocks=blocks)
     verdict = judge(evidence, script, DIGEST, script)
