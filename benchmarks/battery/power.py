@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from benchmarks.battery.fixture import Sources
 from benchmarks.battery.trying import opening
 from benchmarks.bench_host import Bench
-from benchmarks.mix import slower_rows
+from benchmarks.mix import Sources, slower_rows
 from benchmarks.sources import slim_sources
 from protos.metrics import pair_units
 from protos.stopping import estimate
