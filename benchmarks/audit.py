@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks.battery import CHEATS, CONTROLS, Fixture, null_patches
-from benchmarks.battery.bounds import binomial_upper
 from benchmarks.battery.busy import hog
 from benchmarks.battery.power import power
 from benchmarks.battery.trying import End, opening, run_fixture, run_tiers
 from benchmarks.bench_host import Bench, open_bench
 from benchmarks.sources import slim_sources
+from services.bounds import binomial_upper
 
 PARTS = ("cheats", "controls", "nulls", "power")
 Result = dict[str, object]

@@ -12,6 +12,7 @@ from typing import Any
 from proposer.fold import Campaign, Fold
 from proposer.settings import ProposerSettings
 from proposer.strategies.base import Context, Proposal, Strategy
+from proposer.strategies.canaries import Canaries
 from proposer.strategies.knobs import KnobSearch
 from proposer.strategies.playbook import Playbook
 from proposer.strategies.proposing import blobs_of, candidate_of
@@ -24,6 +25,7 @@ from services.ledger import Recorded
 from services.ports import Ports
 from services.telemetry import span
 
+CANARIES_WAITING = 2  # they are seldom due
 Strategies = Callable[[Ports], list[Strategy]]
 
 
@@ -33,7 +35,7 @@ def built_in(ports: Ports) -> list[Strategy]:
     def read(digest: str) -> str:
         return ports.blobs.get(digest).decode()
 
-    return [Playbook(), RandomDraws(), KnobSearch(), Recombine(read)]
+    return [Playbook(), RandomDraws(), KnobSearch(), Recombine(read), Canaries()]
 
 
 class Proposer(Actor):
@@ -106,6 +108,8 @@ class Proposer(Actor):
         policy, name, arm = campaign.opening.policy, strategy.name, strategy.arm
         if not campaign.running or campaign.facts is None or name in campaign.turned_away:
             return False
+        if arm == "canary":
+            return policy.canary_share > 0.0 and campaign.waiting(arm=arm) < CANARIES_WAITING
         if policy.strategies and name not in policy.strategies:
             return False
         if policy.control_share <= 0.0 and arm == "random":

@@ -35,7 +35,7 @@ class Campaign:
 
     def base(self, arm: str) -> Release | None:
         """The release that an arm builds on; None before there is one."""
-        return self.start if arm == "random" else self.incumbent
+        return self.incumbent if arm == "search" else self.start
 
     def waiting(self, strategy: str | None = None, arm: str | None = None) -> int:
         """Open candidates of a strategy, or of an arm."""
@@ -91,7 +91,7 @@ class Fold:
         if campaign := self.campaigns.get(event.release.campaign):
             campaign.incumbent = event.release
             campaign.start = campaign.start or event.release
-            for id in [i for i in campaign.open if campaign.candidates[i].arm != "random"]:
+            for id in [i for i in campaign.open if campaign.candidates[i].arm == "search"]:
                 # What waited on the old release is rebased or retired by the scheduler.
                 campaign.open.discard(id)
 

@@ -18,11 +18,13 @@ class Policy(Value, frozen=True, tag="policy"):
     `control_share`: share of search device-seconds given to the arm `random` (0.5: equal budget).
     `audit_slow_share`: share of correct candidates that get a slow trial whatever the fast tier
     said. `strategies`: which proposers may submit (empty: all). `promote`: false measures only.
+    `canary_share`: share of device seconds for candidates whose verdict is known (0: none).
     `force_rung`: every trial on this rung (`cold`: the cold-process control).
     `final_s`: wall seconds kept back for the closing release-against-start measurement.
     """
 
     control_share: float = 0.5
+    canary_share: float = 0.05
     audit_slow_share: float = 0.0
     strategies: tuple[str, ...] = ()
     promote: bool = True

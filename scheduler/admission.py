@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from protos.canary import ARM
 from protos.candidate import MAX_FILES, Candidate
 from scheduler.budget import over_llm_budget, search_left_s
 from scheduler.state import Campaign, State
 
+ARMS = ("search", "random", ARM)
 _CLASSES = ("bitwise", "equivalent", "quality")
 
 
@@ -43,10 +45,11 @@ def _repeat(campaign: Campaign, candidate: Candidate) -> str | None:
 
 def _unfit(campaign: Campaign, candidate: Candidate) -> str | None:
     policy = campaign.opening.policy
-    if policy.strategies and candidate.strategy not in policy.strategies:
+    known = candidate.arm == ARM  # a canary is nobody's proposal
+    if policy.strategies and not known and candidate.strategy not in policy.strategies:
         return f"strategy {candidate.strategy!r} is none of {', '.join(policy.strategies)}"
-    if candidate.arm not in ("search", "random"):
-        return f"arm {candidate.arm!r} is neither search nor random"
+    if candidate.arm not in ARMS:
+        return f"arm {candidate.arm!r} is none of {', '.join(ARMS)}"
     if candidate.output_class not in _CLASSES:
         return f"unknown output class {candidate.output_class!r}"
     if not (candidate.files or candidate.knobs or candidate.builds):
@@ -59,6 +62,6 @@ def _unfit(campaign: Campaign, candidate: Candidate) -> str | None:
 def _wrong_base(campaign: Campaign, candidate: Candidate) -> str | None:
     if campaign.release(candidate.base) is None:
         return f"base {candidate.base} is no release of this campaign"
-    if candidate.arm == "random" and candidate.base != campaign.release_ids[0]:
-        return f"arm random builds on the start release {campaign.release_ids[0]}"
+    if candidate.arm != "search" and candidate.base != campaign.release_ids[0]:
+        return f"arm {candidate.arm} builds on the start release {campaign.release_ids[0]}"
     return None

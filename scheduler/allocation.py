@@ -1,9 +1,9 @@
 """Racing: which trial an idle engine gets next. Pure.
 
 In order: a second look at a suspicious win, a cold confirm of the best slow winner, a slow trial of
-the best fast winner, an audit, a fast trial of the arm that is behind its share. Nothing that a
-promotion would make stale is granted behind a cold confirm; the arm `random`, which runs against
-the start, may be.
+the best fast winner, an audit, a canary that is due, a fast trial of the arm that is behind its
+share. Nothing that a promotion would make stale is granted behind a cold confirm; the arms `random`
+and `canary`, which run against the start, may be.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from protos.canary import ARM
 from protos.trial import Tier
 from scheduler import bandit
+from scheduler.admission import ARMS
 from scheduler.budget import expected_device_s, expected_s, may_begin, search_left_s
 from scheduler.plans import RECHECK
 from scheduler.promotion import first_quarantined
-from scheduler.state import Campaign, CandidateState, Spend
+from scheduler.state import Campaign, CandidateState, Spend, Stage
 
 DEPTH = 2  # leases a host holds: the running one and the next
 COLD_SHARE = 0.5  # of the search arm's device seconds, until nothing else is left to try
@@ -43,6 +45,7 @@ def choose(campaign: Campaign, now_s: float) -> Choice | None:
         _cold(campaign, fresh, now_s),
         _slow(campaign, fresh),
         _audit(fresh + control),
+        _canary(campaign, idle),
         _fast(campaign, fresh, control),
     ):
         if choice is None:
@@ -132,6 +135,21 @@ def _slow(campaign: Campaign, fresh: list[CandidateState]) -> Choice | None:
 def _audit(candidates: list[CandidateState]) -> Choice | None:
     due = next((c for c in candidates if c.stage == "audit"), None)
     return Choice(due.id, "slow", "audit") if due else None
+
+
+def _canary(campaign: Campaign, idle: list[CandidateState]) -> Choice | None:
+    """The oldest canary, a winner first, where its arm has had less than its share of seconds."""
+    share = campaign.opening.policy.canary_share
+    total_s = sum(arm_device_s(campaign, arm) for arm in ARMS)
+    if arm_device_s(campaign, ARM) >= share * total_s:
+        return None
+    waiting = [c for c in idle if c.candidate.arm == ARM]
+    stages: tuple[tuple[Stage, Tier], ...] = (("won_fast", "slow"), ("ready", "fast"))
+    for stage, tier in stages:
+        due = next((c for c in waiting if c.stage == stage), None)
+        if due is not None:
+            return Choice(due.id, tier)
+    return None
 
 
 def _fast(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from protos import events as e
+from protos.canary import ARM
 from protos.messages import BestSoFar
 from scheduler.promotion import CORRECT, acceptable, shortfall
 from scheduler.stages import stage_of
@@ -119,6 +120,8 @@ def _note_tiers(campaign: Campaign, trial: TrialState) -> None:
         trial.least_gain = least_gain(campaign.fast_then_slow.values(), min_effect)
     entry = campaign.candidates.get(trial.candidate or "")
     if trial.tier != "slow" or entry is None or trial.word not in CORRECT:
+        return
+    if entry.candidate.arm == ARM:  # how a canary fares was known
         return
     fast = campaign.trials.get(entry.trials.get("fast", ""))
     if fast is not None and fast.word == "faster" and fast.estimate is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protos.canary import ARM
 from protos.ids import digest_value
 from protos.trial import Tier
 from scheduler.plans import RECHECK
@@ -38,6 +39,11 @@ def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]
     lost = shortfall(fast, campaign.opening.objective)
     if lost is None and candidate.candidate.arm == "search" and campaign.opening.policy.promote:
         return _after_fast(campaign, candidate)
+    if lost is None and candidate.candidate.arm == ARM:
+        slow = _trial(campaign, candidate, "slow")
+        if slow is None or slow.status != "ended":
+            return _waiting(slow, "won_fast")
+        return "done", "a canary goes no further"
     if fast.word in CORRECT and _audit_due(campaign, candidate):
         return _waiting(_trial(campaign, candidate, "slow"), "audit")
     return "done", lost or "fast: faster, and not for promotion"
@@ -75,6 +81,8 @@ def _audit_due(campaign: Campaign, candidate: CandidateState) -> bool:
     if slow is not None and slow.status == "ended":
         return False
     change = candidate.candidate
+    if change.arm == ARM:
+        return False
     if change.arm != "random" and not campaign.is_on_incumbent(change):
         return False  # no engine runs its base any more
     return drawn_for_audit(candidate.id, campaign.opening.policy.audit_slow_share)

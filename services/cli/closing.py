@@ -78,6 +78,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     lines.append(("trials", ", ".join(f"{n} {tier}" for tier, n in summary.trials.items()) or "0"))
     lines += _block("quality", said.quality(summary))
     lines += _block("fast vs slow", said.tiers(summary))
+    lines += _block("canaries", said.canaries(summary))
     lines.append(("no-gain releases", said.false_promotions(summary)))
     if summary.lost_trials:
         lines.append(("lost", words.losses(summary.lost_trials)))

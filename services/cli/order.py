@@ -78,11 +78,16 @@ def _objective(options: argparse.Namespace) -> Objective:
 def _policy(options: argparse.Namespace, wall_s: float) -> Policy:
     if not 0.0 <= options.control < 1.0:
         raise UsageError(f"--control must lie between 0 and 1, not {options.control}")
+    if not 0.0 <= options.canaries < 1.0:
+        raise UsageError(f"--canaries must lie between 0 and 1, not {options.canaries}")
     strategies = tuple(name.strip() for name in options.strategies.split(",") if name.strip())
     for strategy in strategies:
         _one_of("strategy", strategy, STRATEGIES)
     return Policy(
-        control_share=options.control, strategies=strategies, audit_slow_share=AUDIT_SHARE
+        control_share=options.control,
+        strategies=strategies,
+        audit_slow_share=AUDIT_SHARE,
+        canary_share=options.canaries,
     )
 
 

@@ -71,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     more.add_argument(
         "--control", type=float, default=0.5, help="share of search for the random arm (0.5)"
     )
+    more.add_argument(
+        "--canaries",
+        type=float,
+        default=0.05,
+        help="share of the engines' time for candidates whose verdict is known (0.05)",
+    )
     more.add_argument("--strategies", default="", help="only these proposers, comma-separated")
     more.add_argument("--port", type=int, help="port of the embedded broker (default: a free one)")
 

@@ -53,6 +53,18 @@ def tiers(summary: Summary) -> list[str]:
     return lines
 
 
+def canaries(summary: Summary) -> list[str]:
+    """The judge on candidates whose verdict is known, a line for each kind."""
+    if not summary.canaries:
+        return ["none were judged"]
+    return [
+        f"{one.kind} in the {one.tier} tier: {one.wrong} of {one.judged} "
+        f"{'falsely rejected' if one.kind == 'gain' else 'falsely accepted'} "
+        f"(at most {one.at_most:.0%} of them all, 95 %)"
+        for one in summary.canaries
+    ]
+
+
 def _tau(summary: Summary) -> str:
     known = summary.tiers
     if known.tau is None:

@@ -88,6 +88,7 @@ def trust(summary: Summary) -> str:
         ("Releases without a gain", [said.false_promotions(summary)]),
         ("Quality, release against start", said.quality(summary)),
         ("Fast tier against slow", said.tiers(summary)),
+        ("Canaries", said.canaries(summary)),
     )
     return "".join(
         f"<h3>{title}</h3>" + "".join(f"<p>{escape(line)}</p>" for line in lines)

@@ -7,15 +7,18 @@ interleaved, cold, on fresh seeds. Without that trial there is none, and `gain` 
 import math
 import statistics
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from protos.canary import ARM, Kind, kind_of
 from protos.candidate import Candidate
 from protos.messages import OpenCampaign
 from protos.release import Release
 from protos.target import Objective, Target, Workload
 from protos.trial import Interval, Verdict
+from services.canaries import CanaryLine, canary_lines
 from services.report.record import FINAL, RANDOM_FINAL, CampaignRecord, TrialRecord
 from services.tiers import TierAgreement, seen_of, tier_agreement
 
@@ -112,6 +115,7 @@ class Summary(msgspec.Struct, frozen=True):
     tiers: TierAgreement
     quality: tuple[QualityLine, ...]
     false_promotions: FalsePromotions | None
+    canaries: tuple[CanaryLine, ...]
 
 
 def summarise(record: CampaignRecord) -> Summary:
@@ -142,6 +146,7 @@ def summarise(record: CampaignRecord) -> Summary:
         quality=_quality(verdict),
         tiers=_tiers(record, opening.objective.min_effect),
         false_promotions=_false_promotions(record),
+        canaries=canary_lines(_judged_canaries(record)),
     )
 
 
@@ -193,6 +198,16 @@ def _tiers(record: CampaignRecord, min_effect: float) -> TierAgreement:
     audits = (trial.verdict for trial in record.judged() if trial.lease.purpose == "audit")
     known = [verdict for verdict in (*verdicts, *audits) if verdict is not None]
     return tier_agreement(seen_of(known, min_effect), min_effect)
+
+
+def _judged_canaries(record: CampaignRecord) -> Iterator[tuple[Kind, str, str]]:
+    for trial in record.judged():
+        known = record.candidates.get(trial.lease.side_b.candidate or "")
+        if known is None or known.candidate.arm != ARM or trial.verdict is None:
+            continue
+        kind = kind_of(known.candidate.label)
+        if kind is not None:
+            yield kind, trial.lease.tier, trial.verdict.word
 
 
 def _false_promotions(record: CampaignRecord) -> FalsePromotions | None:

@@ -237,4 +237,5 @@ async def test_files_travel_as_blobs(world: World) -> None:
 
 
 def test_the_strategies_that_a_person_may_name_are_those_that_come_along() -> None:
-    assert {strategy.name for strategy in built_in(MemoryWorld().ports())} == set(STRATEGIES)
+    named = {one.name for one in built_in(MemoryWorld().ports()) if one.arm != "canary"}
+    assert named == set(STRATEGIES)

@@ -41,7 +41,7 @@ def test_a_candidate_on_an_older_release_is_admitted_to_be_rebased() -> None:
     [
         (knob("a", base="r000000000000"), "is no release"),
         (Candidate("other", START.id, knobs={"a": 1}), "no campaign other"),
-        (knob("a", arm="luck"), "neither search nor random"),
+        (knob("a", arm="luck"), "none of search, random, canary"),
         (Candidate(CAMPAIGN, START.id), "changes nothing"),
         (Candidate(CAMPAIGN, START.id, knobs={"a": 1}, output_class="fine"), "unknown output"),
         (Candidate(CAMPAIGN, START.id, files={f"slim/{i}.py": None for i in range(65)}), "65"),

@@ -7,10 +7,10 @@ import ast
 import pytest
 
 from benchmarks.battery import CAUGHT, CHEATS, CONTROLS, ROWS, Fixture, null_patches
-from benchmarks.battery.bounds import binomial_upper
 from benchmarks.battery.nulls import PLACES
 from benchmarks.sources import slim_sources
 from evaluator.scope import Change, scope_of
+from services.bounds import binomial_upper
 
 SOURCES = slim_sources()
 EVERY = [pytest.param(fixture, id=fixture.name) for fixture in (*CHEATS, *CONTROLS)]
