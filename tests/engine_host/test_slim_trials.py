@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from engine_host.block import Quiet
 from engine_host.host import Host
+from proposer.playbook.edit import guard
 from protos.target import Objective, Target, Workload
 from protos.trial import Evidence, Lease, Plan, Side, StopRule
 from services.blobs import DirectoryBlobs
@@ -178,3 +179,65 @@ async def test_a_promoted_release_with_native_code_serves_as_the_incumbent(
     assert evidence.failure is None, evidence.detail
     assert same_tokens(evidence)
     assert same_tokens(against_start)
+
+
+IMPORTS = "import builtins, os, random, torch\nimport torch.nn.functional as F\n"
+# A way to leave something behind for the next candidate, and what would see it there.
+POISONS = {
+    "globals": ("builtins.poisoned = 1", "assert not hasattr(builtins, 'poisoned')"),
+    "thread count": ("torch.set_num_threads(7)", "assert torch.get_num_threads() != 7"),
+    "default dtype": (
+        "torch.set_default_dtype(torch.float64)",
+        "assert torch.get_default_dtype() is not torch.float64",
+    ),
+    "random state": ("torch.manual_seed(1234)", "assert torch.initial_seed() != 1234"),
+    "monkey-patch": ("F.silu = None", "assert F.silu is not None"),
+    "environment": ("os.environ['POISONED'] = '1'", "assert 'POISONED' not in os.environ"),
+    "processors": (
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nbuiltins.poisoned = 1",
+        "assert not hasattr(builtins, 'poisoned')\n"
+        "assert os.sched_getaffinity(0) == os.sched_getaffinity(1)",
+    ),
+    "shared memory": (
+        "open('/dev/shm/poisoned', 'w').close()",
+        "assert not os.path.exists('/dev/shm/poisoned')",
+    ),
+    "leftover file": (
+        "open('/tmp/poisoned', 'w').close()",
+        "assert not os.path.exists('/tmp/poisoned')",
+    ),
+    "cache on disk": (
+        "open(os.path.join(os.path.dirname(__file__), 'poisoned.py'), 'w').close()",
+        "assert not os.path.exists(os.path.join(os.path.dirname(__file__), 'poisoned.py'))",
+    ),
+}
+
+
+def planning(slim: Slim, code: str, path: str = "slim/scheduler.py", at: str = "Scheduler.plan"):
+    """A candidate that runs `code` in every step."""
+    source = slim.blobs.get(slim.start.files[path]).decode()
+    text = guard(source, at, IMPORTS + code)
+    files = {**slim.start.files, path: slim.blobs.put(text.encode())}
+    return Side(slim.start.release, files, {}, {}, "c1", "hot", (path,), (f"{path}:{at}",))
+
+
+@pytest.mark.parametrize("way", POISONS)
+async def test_what_a_candidate_leaves_behind_is_not_there_for_the_next(slim: Slim, way: str):
+    poison, look = POISONS[way]
+    both = await slim.run(planning(slim, f"{poison}\n{look}"))
+    assert both.failure is not None, "the look sees nothing, or the poison is none"
+    await slim.run(planning(slim, poison))
+    after = await slim.run(planning(slim, look))
+    assert after.failure is None, after.detail
+    assert same_tokens(after)
+    assert set((await slim.host.reprove()).values()) == {""}
+
+
+async def test_weights_that_a_candidate_writes_to_are_its_own(slim: Slim):
+    spoiling = planning(slim, "self.output.zero_()", "slim/model.py", "Model.logits")
+    spoilt = await slim.run(spoiling)
+    assert spoilt.failure is not None or not same_tokens(spoilt)
+    after = await slim.run(planning(slim, "pass"))
+    assert after.failure is None
+    assert same_tokens(after)
+    assert set((await slim.host.reprove()).values()) == {""}
