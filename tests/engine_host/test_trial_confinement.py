@@ -305,7 +305,9 @@ def test_memory_spread_over_many_processes_is_seen_from_outside(residency: Resid
 def test_a_fork_bomb_ends_with_its_trial(residency: Residency, home: Path):
     body = "import os\nwhile True:\n    os.fork()"
     limits = Limits(processes=16, prepare_s=30.0)
-    assert "more than 16 processes" in ask_trial(residency, home, "hot", body, limits)
+    said = ask_trial(residency, home, "hot", body, limits)
+    # Counted from outside; for an ordinary user the kernel's own limit may come first.
+    assert "more than 16 processes" in said or "temporarily unavailable" in said
 
 
 def start_survivor(residency: Residency, home: Path, rung: str) -> TrialProcess:
