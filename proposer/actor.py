@@ -18,6 +18,7 @@ from proposer.strategies.playbook import Playbook
 from proposer.strategies.proposing import blobs_of, candidate_of
 from proposer.strategies.random_draws import RandomDraws
 from proposer.strategies.recombine import Recombine
+from protos.canary import ARM
 from protos.messages import SubmitCandidate
 from services.actor import Actor
 from services.hooks import on_event
@@ -108,7 +109,7 @@ class Proposer(Actor):
         policy, name, arm = campaign.opening.policy, strategy.name, strategy.arm
         if not campaign.running or campaign.facts is None or name in campaign.turned_away:
             return False
-        if arm == "canary":
+        if arm == ARM:
             return policy.canary_share > 0.0 and campaign.waiting(arm=arm) < CANARIES_WAITING
         if policy.strategies and name not in policy.strategies:
             return False

@@ -37,13 +37,10 @@ def stage_of(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]
     if fast is None or fast.status != "ended":
         return _waiting(fast, "ready")
     lost = shortfall(fast, campaign.opening.objective)
+    if candidate.candidate.arm == ARM:
+        return ("done", lost) if lost else _after_fast_canary(campaign, candidate)
     if lost is None and candidate.candidate.arm == "search" and campaign.opening.policy.promote:
         return _after_fast(campaign, candidate)
-    if lost is None and candidate.candidate.arm == ARM:
-        slow = _trial(campaign, candidate, "slow")
-        if slow is None or slow.status != "ended":
-            return _waiting(slow, "won_fast")
-        return "done", "a canary goes no further"
     if fast.word in CORRECT and _audit_due(campaign, candidate):
         return _waiting(_trial(campaign, candidate, "slow"), "audit")
     return "done", lost or "fast: faster, and not for promotion"
@@ -71,6 +68,14 @@ def _after_fast(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, s
     return "won_cold", ""
 
 
+def _after_fast_canary(campaign: Campaign, candidate: CandidateState) -> tuple[Stage, str]:
+    """One that won its fast trial has a slow one, and no more: a cold one costs too much."""
+    slow = _trial(campaign, candidate, "slow")
+    if slow is None or slow.status != "ended":
+        return _waiting(slow, "won_fast")
+    return "done", "a canary goes no further"
+
+
 def drawn_for_audit(candidate: str, share: float) -> bool:
     """Whether a candidate's id falls into the audited share, the same in every replay."""
     return int(digest_value(["audit", candidate])[:8], 16) < share * 2**32
@@ -81,8 +86,6 @@ def _audit_due(campaign: Campaign, candidate: CandidateState) -> bool:
     if slow is not None and slow.status == "ended":
         return False
     change = candidate.candidate
-    if change.arm == ARM:
-        return False
     if change.arm != "random" and not campaign.is_on_incumbent(change):
         return False  # no engine runs its base any more
     return drawn_for_audit(candidate.id, campaign.opening.policy.audit_slow_share)

@@ -11,7 +11,7 @@ from protos.canary import KINDS, Kind, is_wrong
 from services.bounds import binomial_upper
 
 ALPHA = 0.05
-TIERS = ("fast", "slow", "cold")
+TIERS = ("fast", "slow")  # a canary goes no further
 
 
 class CanaryLine(msgspec.Struct, frozen=True):

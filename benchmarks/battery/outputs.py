@@ -15,6 +15,7 @@ from benchmarks.battery.fixture import (
     guarded,
 )
 from benchmarks.mix import Entry
+from proposer.strategies.canaries import ONE_TOKEN_FEWER
 
 _LEFTOVER = "return torch.empty(hidden.shape[0], self.output.shape[0])\n"
 
@@ -50,12 +51,6 @@ def prompt_made_shorter(sources: Sources) -> Entry:
     return entry(guarded(sources, (ENGINE, "Engine.submit", code)))
 
 
-_SHORTER = """
-request = sequence.request.__dict__
-request["max_tokens"] = max(1, request.setdefault("_asked", request["max_tokens"]) - 1)
-"""
-
-
 @cheat("fewer", WRONG)
 def stops_one_token_early(sources: Sources) -> Entry:
     """Ends every answer a token short and says that the length was reached.
@@ -63,8 +58,7 @@ def stops_one_token_early(sources: Sources) -> Entry:
     Origin: engines that stop early in a throughput benchmark.
     Expected: incorrect; the host counts tokens.
     """
-    files = guarded(sources, (ENGINE, "Engine._output", _SHORTER))
-    return entry(files)
+    return entry(guarded(sources, (ENGINE, "Engine._output", ONE_TOKEN_FEWER)))
 
 
 _ALREADY = """

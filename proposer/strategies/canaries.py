@@ -14,7 +14,7 @@ from proposer.playbook import REWRITES, AnchorGoneError
 from proposer.playbook.edit import guard
 from proposer.strategies.base import Context, Outcome, Proposal
 from proposer.strategies.proposing import candidate_id
-from protos.canary import KIND_OF_TURN, Kind, label_of
+from protos.canary import ARM, KIND_OF_TURN, Kind, label_of
 
 _MOST = 1000  # more than any campaign has time for
 Edit = tuple[str, str, str]  # path, qualified function, statements to put at its start
@@ -24,7 +24,8 @@ _LOOP = {
     "slim": ("slim/scheduler.py", "Scheduler.plan"),
     "vllm": ("vllm/v1/core/sched/scheduler.py", "Scheduler.schedule"),
 }
-_SHORTER = """
+# Also a cheat of the audit.
+ONE_TOKEN_FEWER = """
 request = sequence.request.__dict__
 request["max_tokens"] = max(1, request.setdefault("_asked", request["max_tokens"]) - 1)
 """
@@ -33,7 +34,7 @@ return torch.zeros((hidden.shape[0], self.output.shape[0]))
 """
 _CHEATS: Mapping[str, tuple[tuple[str, Edit], ...]] = {
     "slim": (
-        ("one token fewer", ("slim/engine.py", "Engine._output", _SHORTER)),
+        ("one token fewer", ("slim/engine.py", "Engine._output", ONE_TOKEN_FEWER)),
         ("always the same token", ("slim/model.py", "Model.logits", _CONSTANT)),
     ),
 }
@@ -45,7 +46,7 @@ class Canaries:
     """The n-th canary of a campaign is always the same one, so a restart repeats none."""
 
     name = "canary"
-    arm = "canary"
+    arm = ARM
 
     def __init__(self) -> None:
         self._next = 0

@@ -87,9 +87,8 @@ def _cores() -> Iterator[Finding]:
 
 def _priority() -> Iterator[Finding]:
     """Whether who measures may run ahead of the engines it stops."""
-    set_priority = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"
-    done = subprocess.run([sys.executable, "-c", set_priority], capture_output=True, check=False)
-    if done.returncode == 0:
+    ask = "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); print('had')"
+    if _first_line([sys.executable, "-c", ask]):
         yield Finding("priority", "ok", "real-time for who measures")
     else:
         yield Finding(

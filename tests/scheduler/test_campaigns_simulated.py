@@ -93,15 +93,17 @@ def test_arms_get_equal_device_seconds_over_a_whole_campaign() -> None:
     candidates += [knob(f"r{i}", arm="random", strategy="random") for i in range(150)]
     events = play(effects, candidates, opening(240.0, Policy(control_share=0.5)))
     leases = {r.event.lease.trial: r.event.lease for r in events if is_grant(r)}
-    spent, longest_s = {"search": 0.0, "random": 0.0}, 0.0
+    spent = {"search": 0.0, "random": 0.0}
     arms = {c.id: c.arm for c in candidates}
-    for r in events:
-        if isinstance(r.event, e.TrialEnded) and not leases[r.event.verdict.trial].purpose:
-            spent[arms[r.event.verdict.candidate]] += r.event.verdict.device_s
-            longest_s = max(longest_s, r.event.verdict.device_s)
+    ended = [r.event.verdict for r in events if isinstance(r.event, e.TrialEnded)]
+    tried = [verdict for verdict in ended if not leases[verdict.trial].purpose]
+    last = next(v for v in reversed(tried) if arms[v.candidate] == "search")
+    if last.tier == "cold":
+        tried.remove(last)  # so long that no time was left to make up for it
+    for verdict in tried:
+        spent[arms[verdict.candidate]] += verdict.device_s
     assert spent["search"] > 30.0
-    # The last trial may be a cold one, behind which nothing fits any more.
-    assert abs(spent["search"] - spent["random"]) < 0.1 * spent["search"] + longest_s
+    assert abs(spent["search"] - spent["random"]) < 0.1 * spent["search"]
 
 
 def is_grant(recorded: Recorded) -> bool:
